@@ -1,0 +1,1 @@
+"""Building and timing candidates on many devices at once, over Ray."""

@@ -1,0 +1,74 @@
+"""What goes into the measurement pool and what comes out of it. Plain data, no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from release_ray.core.statuses import Purpose, Status
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A task's operator, ready to be sent anywhere."""
+
+    key: str
+    """Hex of the structural hash; with the target, a part of a record's identity."""
+    name: str
+    """The task's name."""
+    module_json: str
+    """`tvm.ir.save_json` of an IRModule whose one PrimFunc is `main`."""
+    target_json: str
+    """JSON of the TVM target."""
+    flops: float
+    """Floating-point operations of one run."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One candidate to be built and timed."""
+
+    id: int
+    """Unique in a run."""
+    workload: Workload
+    trace_json: str
+    """`json.dumps(trace.as_json())` of the full trace, postprocs included: it replays onto the
+    workload and gives the scheduled module."""
+    decisions: str
+    """Canonical JSON of the applied knob values."""
+    best_s: float | None
+    """The best latency known when the job was planned: it bounds how long a slow one runs."""
+    purpose: Purpose = Purpose.TRIAL
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job. Seconds are wall time, `*_cpu_s` CPU time in the child process."""
+
+    job_id: int
+    status: Status
+    latency_s: float | None
+    """Set only where `status` is `ok`."""
+    bound_s: float | None
+    """Set only where `status` is `slow`: a lower bound of the latency."""
+    message: str
+    device: str
+    host: str
+    build_s: float
+    run_s: float
+    build_cpu_s: float
+    run_cpu_s: float
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """One device of a pool, as its kind understood the user's `--devices`."""
+
+    name: str
+    """Unique in a pool on one host, such as `cpu:1`."""
+    kind: str
+    """The registered name of its `DeviceKind`."""
+    cores: tuple[int, ...] = ()
+    """CPU cores that belong to the device alone."""
+    options: Mapping[str, float] = field(default_factory=dict)
+    """Numbers that only the kind understands."""
