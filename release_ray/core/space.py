@@ -102,11 +102,11 @@ class KnobSpace:
         """`size x width`: every point. Meant for small spaces."""
         blocks = []
         for sketch, knobs in enumerate(self.sketches):
-            grid = np.indices([knob.cardinality for knob in knobs]).reshape(len(knobs), -1).T
-            block = np.zeros((max(1, len(grid)), self.width), np.int32)
+            counts = [knob.cardinality for knob in knobs]
+            grid = np.indices(counts).reshape(len(knobs), math.prod(counts)).T
+            block = np.zeros((len(grid), self.width), np.int32)
             block[:, 0] = sketch
-            if knobs:
-                block[:, 1 : 1 + len(knobs)] = grid
+            block[:, 1 : 1 + len(knobs)] = grid
             blocks.append(block)
         return np.concatenate(blocks)
 
