@@ -37,7 +37,7 @@ BACK_ENDS: Final = {
 
 
 def prepare(kinds: Iterable[str] = ("llvm",)) -> None:
-    """Import TVM and register the tensor intrinsics of some target kinds; call it as often as liked.
+    """Import TVM and register the tensor intrinsics of some target kinds, once or many times.
 
     Args:
         kinds: target kinds ("llvm" is this host's architecture) or architectures of `BACK_ENDS`.
