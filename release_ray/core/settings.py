@@ -6,15 +6,26 @@ the paper that differ from the default are noted beside the field.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+DEFAULT_TRIALS_PER_TASK = 64
 
 
 class Settings(BaseModel):
     """Base of all settings: frozen, and an unknown name is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a text such as `90s`, `10m`, `1.5h` or `45`. Raises `ValueError` otherwise."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a time: write 90s, 10m or 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 class AgentSettings(Settings):
@@ -83,7 +94,18 @@ class BudgetSettings(Settings):
 
     trials: int | None = Field(None, ge=1)
     trials_per_task: int | None = Field(None, ge=1, description="64 where nothing is given")
-    time_s: float | None = Field(None, gt=0)
+    time_budget: float | None = Field(None, gt=0, description="seconds, or a text as 90s, 10m, 2h")
+
+    @field_validator("time_budget", mode="before")
+    @classmethod
+    def _time_from_text(cls, value: object) -> object:
+        return duration_s(value) if isinstance(value, str) else value
+
+    def or_default(self) -> BudgetSettings:
+        """This budget, or 64 trials a task where nothing is given."""
+        if self.trials is None and self.trials_per_task is None and self.time_budget is None:
+            return BudgetSettings(trials_per_task=DEFAULT_TRIALS_PER_TASK)
+        return self
 
 
 class TuneSettings(Settings):

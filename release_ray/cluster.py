@@ -1,0 +1,85 @@
+"""The Ray cluster of a run: the one that was named, or one of its own, started and stopped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from release_ray.core.errors import InputError
+
+_log = logging.getLogger(__name__)
+
+_REACH_S = 5.0
+_OBJECT_STORE_BYTES = 256 * 2**20
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Connects to the cluster at `address` (else `RAY_ADDRESS`), or starts one on this host.
+
+    A cluster started here ends with the context, and is never the one that happens to run on the
+    host already. Raises `InputError` for a cluster that cannot be reached or joined.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Without it Ray hides the GPUs of every actor that asks for none by rewriting its environment.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    if address in (None, "local"):
+        _start_local(ray)
+    else:
+        _join(ray, str(address))
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def is_own(address: str | None) -> bool:
+    """Whether a run with this `--address` starts a cluster of its own."""
+    return (address or os.environ.get("RAY_ADDRESS") or "local") == "local"
+
+
+def _start_local(ray) -> None:
+    ray.init(
+        # Without this, Ray joins whatever cluster runs on the host.
+        address="local",
+        num_cpus=max(2, len(os.sched_getaffinity(0))),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        configure_logging=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+    )
+
+
+def _join(ray, address: str) -> None:
+    remedy = "start one with `ray start --head`, or leave --address out to use this host alone"
+    if "://" not in address and ":" in address and not _answers(address):
+        raise InputError(f"no Ray cluster answers at {address}: {remedy}")
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise InputError(f"cannot join the Ray cluster at {address} ({reason}): {remedy}") from None
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _REACH_S):
+            return True
+    except (OSError, ValueError):
+        return False

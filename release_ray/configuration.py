@@ -1,0 +1,112 @@
+"""Settings from a YAML file and from named overrides, with errors that name the setting."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from release_ray.core.errors import InputError
+from release_ray.core.settings import TuneSettings
+
+
+def load_settings(path: Path | None, overrides: Mapping[str, object]) -> TuneSettings:
+    """Defaults, then the file, then the overrides (dotted names such as `agent.lr`).
+
+    An override of None is not given. Raises `InputError` that names the file and the setting.
+    """
+    source = "the command line"
+    data: dict[str, Any] = {}
+    if path is not None:
+        source = str(path)
+        data = read_yaml(path)
+    for name, value in overrides.items():
+        if value is not None:
+            _put(data, name, value)
+    return validate(data, source)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file's mapping; dotted names are unfolded. Raises `InputError`."""
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise InputError(f"cannot read the settings file {path}: {reason}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it is not YAML"
+        raise InputError(f"{path}{where}: {problem}; settings are YAML, as `agent: {{lr: 0.003}}`")
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise InputError(f"{path}: settings are `name: value` pairs, as `policy: ppo`")
+    data: dict[str, Any] = {}
+    for name, value in loaded.items():
+        _put(data, str(name), value)
+    return data
+
+
+def validate(data: Mapping[str, Any], source: str) -> TuneSettings:
+    """Settings from nested plain data. Raises `InputError` naming the first bad setting."""
+    try:
+        settings = TuneSettings.model_validate(dict(data))
+    except ValidationError as error:
+        raise InputError(f"{source}: {_explain(error)}") from None
+    return settings.model_copy(update={"budget": settings.budget.or_default()})
+
+
+def to_yaml(settings: TuneSettings) -> str:
+    """Settings as a file that `load_settings` reads back."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def names(model: type[BaseModel] = TuneSettings, prefix: str = "") -> list[str]:
+    """Every setting's dotted name."""
+    found = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found += names(inner, f"{prefix}{name}.")
+        else:
+            found.append(prefix + name)
+    return found
+
+
+def _put(data: dict[str, Any], name: str, value: object) -> None:
+    """Sets a dotted name in nested data; a section given by name alone keeps that name."""
+    section, dot, rest = name.partition(".")
+    if not dot:
+        known = data.get(section)
+        if isinstance(known, dict) and isinstance(value, str):
+            known["name"] = value
+        elif isinstance(known, dict) and isinstance(value, Mapping):
+            known.update(value)
+        else:
+            data[section] = value
+        return
+    inner = data.setdefault(section, {})
+    if isinstance(inner, str):
+        inner = data[section] = {"name": inner}
+    if not isinstance(inner, dict):
+        raise InputError(f"{name}: {section} is not a group of settings")
+    _put(inner, rest, value)
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = names()
+        near = difflib.get_close_matches(name, known, 1, 0.5) or difflib.get_close_matches(
+            name.rsplit(".", 1)[-1], [k.rsplit(".", 1)[-1] for k in known], 1, 0.5
+        )
+        hint = f"did you mean {near[0]}?" if near else "see --print-config for all of them"
+        return f"unknown setting {name}; {hint}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"setting {name}: {message[0].lower()}{message[1:]} (given: {first['input']!r})"

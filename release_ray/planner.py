@@ -1,0 +1,221 @@
+"""The loop of one task: what has been measured of it, and which candidates come next.
+
+Fit the cost model, let the policy propose, let the sampler choose, make the schedules. A plan is a
+function of the seed, the task, the round and the results absorbed before it: nothing of it
+depends on the order in which hardware answered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.base import Policy, SearchState
+from release_ray.core.cost_model import CostModel
+from release_ray.core.settings import TuneSettings
+from release_ray.core.space import keys
+from release_ray.core.statuses import Status
+from release_ray.sketches import Sketches, values_from_json
+from release_ray.tasks import Task
+from samplers.base import Candidates, Sampler
+
+_log = logging.getLogger(__name__)
+
+# How often a plan asks for replacements of candidates that were refused or turned out as aliases.
+_ATTEMPTS = 6
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration that the next round measures."""
+
+    point: np.ndarray
+    decisions: str
+    trace_json: str
+    policy: str
+
+    @property
+    def sketch(self) -> int:
+        return int(self.point[0])
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A configuration that has no schedule, with the reason."""
+
+    point: np.ndarray
+    decisions: str
+    message: str
+    policy: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One round of a task; empty candidates where nothing is left to measure."""
+
+    round: int
+    candidates: tuple[Candidate, ...]
+    refused: tuple[Refused, ...]
+    clusters: int = 0
+    metrics: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What was learnt of one canonical configuration.
+
+    `latency_s` is the measured latency, the lower bound of a `slow` one, or None for a failure.
+    """
+
+    sketch: int
+    decisions: str
+    status: Status
+    latency_s: float | None
+
+
+class TaskPlanner:
+    """Plans the rounds of one task. Not thread-safe: absorb and plan take turns."""
+
+    def __init__(
+        self, task: Task, sketches: Sketches, settings: TuneSettings, sampler: Sampler
+    ) -> None:
+        self.task = task
+        self.sketches = sketches
+        self.space = sketches.space
+        self.best_s: float | None = None
+        self.rounds = 0
+        self._settings = settings
+        self._sampler = sampler
+        self._visited: set[bytes] = set()
+        self._points: list[np.ndarray] = []
+        self._latencies: list[float | None] = []
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every configuration has been visited."""
+        return len(self._visited) >= self.space.size
+
+    def absorb(self, observations: Iterable[Observation]) -> None:
+        """Learns results, in the order given: the order in which they were planned.
+
+        A configuration that does not fit the sketches (another version of TVM made it) is left out.
+        """
+        for seen in observations:
+            try:
+                point = self.space.point(seen.sketch, values_from_json(seen.decisions))
+            except (KeyError, ValueError, IndexError):
+                _log.warning("%s: %s does not fit the sketches", self.task.name, seen.decisions)
+                continue
+            self._visited.add(point.tobytes())
+            if not seen.status.measured and not seen.status.blames_candidate:
+                continue
+            self._points.append(point)
+            self._latencies.append(seen.latency_s)
+            if seen.status is Status.OK and seen.latency_s is not None:
+                self.best_s = min(self.best_s or seen.latency_s, seen.latency_s)
+
+    def plan(self, limit: int, policy: Policy | None) -> Plan:
+        """At most `limit` new candidates. Without a policy, or anything measured, at random."""
+        round_number = self.rounds
+        self.rounds += 1
+        rng = np.random.default_rng(
+            (self._settings.seed, _stable_hash(self.task.workload.key), round_number)
+        )
+        admission = _Admission(self.sketches, self._visited)
+        if policy is None or self.best_s is None:
+            self._fill_at_random(admission, limit, rng)
+            return Plan(round_number, tuple(admission.admitted), tuple(admission.refused))
+        proposals = policy.propose(
+            self._state(rng, round_number), self._settings.sampler.candidates
+        )
+        clusters = 0
+        wanted = limit
+        for attempt in range(_ATTEMPTS):
+            selection = self._sampler.select(
+                proposals, self.space, self._visited, wanted - len(admission.admitted), rng
+            )
+            if attempt == 0:
+                clusters, wanted = selection.clusters, len(selection.points)
+            for point, origin in zip(selection.points, selection.origins, strict=True):
+                label = "random" if origin == "random" else self._settings.policy
+                admission.admit(point, label)
+            if len(admission.admitted) >= wanted or not len(selection.points):
+                break
+            proposals = _unvisited(proposals, self._visited)
+        return Plan(
+            round_number,
+            tuple(admission.admitted),
+            tuple(admission.refused),
+            clusters,
+            tuple(sorted(policy.metrics.items())),
+        )
+
+    def _state(self, rng: np.random.Generator, round_number: int) -> SearchState:
+        points = np.array(self._points, np.int32).reshape(len(self._points), self.space.width)
+        fitness = self._fitness()
+        model = CostModel(self._settings.cost_model, seed=self._settings.seed)
+        model.fit(self.space.features(points), fitness)
+        return SearchState(
+            space=self.space,
+            score=lambda batch: model.predict(self.space.features(batch)),
+            measured=points,
+            fitness=fitness,
+            visited=self._visited,
+            rng=rng,
+        )
+
+    def _fitness(self) -> np.ndarray:
+        """Best latency over each one's own; 0 for failures."""
+        best = self.best_s or 0.0
+        return np.array([best / s if s else 0.0 for s in self._latencies], np.float32)
+
+    def _fill_at_random(self, admission: _Admission, limit: int, rng: np.random.Generator) -> None:
+        for _ in range(_ATTEMPTS):
+            missing = limit - len(admission.admitted)
+            if missing <= 0:
+                return
+            drawn = self.space.random_unvisited(rng, missing, self._visited)
+            if not len(drawn):
+                return
+            for point in drawn:
+                admission.admit(point, "random")
+
+
+class _Admission:
+    """Turns points into candidates; refused ones and aliases of visited ones stay out."""
+
+    def __init__(self, sketches: Sketches, visited: set[bytes]) -> None:
+        self._sketches = sketches
+        self._visited = visited
+        self.admitted: list[Candidate] = []
+        self.refused: list[Refused] = []
+
+    def admit(self, point: np.ndarray, policy: str) -> None:
+        asked = point.tobytes()
+        if asked in self._visited:
+            return
+        self._visited.add(asked)
+        applied = self._sketches.apply(point)
+        if applied.point is None:
+            decisions = self._sketches.decisions(point)
+            self.refused.append(Refused(point, decisions, applied.message, policy))
+            return
+        canonical = applied.point.tobytes()
+        if canonical != asked and canonical in self._visited:
+            return
+        self._visited.add(canonical)
+        decisions = self._sketches.decisions(applied.point)
+        self.admitted.append(Candidate(applied.point, decisions, applied.trace_json, policy))
+
+
+def _unvisited(candidates: Candidates, visited: set[bytes]) -> Candidates:
+    fresh = np.array([key not in visited for key in keys(candidates.points)], bool)
+    return Candidates(candidates.points[fresh], candidates.scores[fresh])
+
+
+def _stable_hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

@@ -1,0 +1,336 @@
+"""The loop over a network: plans rounds, feeds the pool, records what comes back.
+
+Searching overlaps with building and measuring: while rounds are on the hardware a thread plans the
+next. So that a seed gives the same plans whatever the timing, round r is planned from the results
+of the rounds up to r - lookahead, all of them and no others, absorbed in the order in which they
+were planned.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from policies.base import Policy
+from release_ray.allocation import TaskProgress, next_task
+from release_ray.core.settings import DEFAULT_TRIALS_PER_TASK, TuneSettings
+from release_ray.core.statuses import Purpose, Status
+from release_ray.events import Listener, Measured, RoundFinished, RoundPlanned
+from release_ray.measure.jobs import Job, Outcome
+from release_ray.measure.pool import MeasurePool
+from release_ray.planner import Candidate, Observation, Plan, Refused, TaskPlanner
+
+_log = logging.getLogger(__name__)
+
+# How long the loop waits for results before it looks at the plan, the clock and the stop flag again.
+_POLL_S = 0.05
+# With nothing measured after so many failures, the rest would fail too.
+_HOPELESS = 48
+# What a round under way may still take after the budget is spent.
+_DRAIN_S = 30.0
+
+
+@dataclass
+class TaskState:
+    """A task during a run: its planner, and what views and results show of it.
+
+    `curve` holds (trials, seconds of active time, best latency in s) at each improvement.
+    """
+
+    planner: TaskPlanner
+    weight: int
+    flops: float
+    trials: int = 0
+    best_s: float | None = None
+    curve: list[tuple[int, float, float]] = field(default_factory=list)
+    failures: Counter[Status] = field(default_factory=Counter)
+    messages: Counter[str] = field(default_factory=Counter)
+    progress: TaskProgress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.progress = TaskProgress(self.weight, self.flops)
+
+    @property
+    def name(self) -> str:
+        return self.planner.task.name
+
+    def count(self, status: Status, latency_s: float | None, message: str, at_s: float) -> None:
+        """Counts one trial's outcome."""
+        self.trials += 1
+        if status is Status.OK and latency_s is not None:
+            if self.best_s is None or latency_s < self.best_s:
+                self.best_s = latency_s
+                self.curve.append((self.trials, round(at_s, 3), latency_s))
+        elif not status.measured:
+            self.failures[status] += 1
+            self.messages[message] += 1
+
+
+@dataclass
+class _Round:
+    task: int
+    plan: Plan
+    jobs: dict[int, Candidate]
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        return len(self.outcomes) == len(self.jobs)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a recorder is given for each outcome and each refused configuration."""
+
+    state: TaskState
+    candidate: Candidate | Refused
+    round: int
+    outcome: Outcome | None
+
+
+class Tuner:
+    """Runs rounds until the budget is spent, everything is measured, or `stop` is set."""
+
+    def __init__(
+        self,
+        states: Sequence[TaskState],
+        *,
+        pool: MeasurePool,
+        devices: int,
+        make_policy: Callable[[], Policy],
+        settings: TuneSettings,
+        record: Callable[[Recorded], None],
+        after_round: Callable[[], None],
+        listener: Listener,
+        active_s: Callable[[], float],
+        stop: threading.Event,
+    ) -> None:
+        self._states = states
+        self._pool = pool
+        self._make_policy = make_policy
+        self._settings = settings
+        self._record = record
+        self._after_round = after_round
+        self._listener = listener
+        self._active_s = active_s
+        self._stop = stop
+        # Enough rounds under way that every device has its next artifact while one is planned.
+        self._lookahead = max(2, 1 + math.ceil(2 * devices / settings.sampler.min_clusters))
+        self._rounds: list[_Round] = []
+        self._absorbed = 0
+        self._round_of_job: dict[int, int] = {}
+        self._spent = sum(state.trials for state in states)
+        self._policy: Policy | None = None
+        self.search_cpu_s = 0.0
+        for state in states:
+            state.progress.trials = state.trials
+            if state.best_s is not None:
+                state.progress.bests.append(state.best_s)
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Returns when the run ends; results are in the states and with the recorder."""
+        planning: Future[tuple[int, Plan, float]] | None = None
+        with ThreadPoolExecutor(1, "search") as search:
+            warming = search.submit(self._warm) if self._any_measured else None
+            while not self._stop.is_set() and not self._out_of_time and not self._hopeless:
+                if planning is None:
+                    planning = self._begin_plan(search)
+                    if planning is None and self._done:
+                        break
+                elif planning.done():
+                    self._begin_round(*planning.result())
+                    planning = None
+                    if warming is None and len(self._rounds) >= self._lookahead:
+                        warming = search.submit(self._warm)
+                self._collect(_POLL_S)
+            if planning is not None:
+                planning.cancel()
+        self._drain()
+        if self._policy is not None:
+            self._policy.close()
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy, once it has been made."""
+        return self._policy
+
+    @property
+    def unmeasured_reasons(self) -> list[tuple[str, int]]:
+        """Messages of failures, most frequent first."""
+        total: Counter[str] = Counter()
+        for state in self._states:
+            total.update(state.messages)
+        return total.most_common()
+
+    @property
+    def _any_measured(self) -> bool:
+        return any(state.best_s is not None for state in self._states)
+
+    @property
+    def _out_of_time(self) -> bool:
+        limit = self._settings.budget.time_budget
+        return limit is not None and self._active_s() >= limit
+
+    @property
+    def _hopeless(self) -> bool:
+        failed = sum(sum(state.failures.values()) for state in self._states)
+        return not self._any_measured and failed >= _HOPELESS
+
+    @property
+    def _done(self) -> bool:
+        return all(round_.complete for round_ in self._rounds)
+
+    # -- planning ---------------------------------------------------------------------------------
+
+    def _warm(self) -> None:
+        """Makes the policy while the first, random rounds are on the hardware."""
+        started = time.thread_time()
+        self._policy = self._make_policy()
+        self.search_cpu_s += time.thread_time() - started
+
+    def _begin_plan(self, search: ThreadPoolExecutor) -> Future[tuple[int, Plan, float]] | None:
+        """Starts the plan of the next round if the results that it needs are in."""
+        needed = max(0, len(self._rounds) + 1 - self._lookahead)
+        if not all(round_.complete for round_ in self._rounds[:needed]):
+            return None
+        for round_ in self._rounds[self._absorbed : needed]:
+            self._absorb(round_)
+        self._absorbed = max(self._absorbed, needed)
+        busy = frozenset(round_.task for round_ in self._rounds[self._absorbed :])
+        for state in self._states:
+            state.progress.remaining = self._remaining(state)
+        task = next_task([state.progress for state in self._states], busy)
+        if task is None:
+            return None
+        limit = self._limit(self._states[task])
+        return search.submit(self._plan, task, limit)
+
+    def _plan(self, task: int, limit: int) -> tuple[int, Plan, float]:
+        started = time.thread_time()
+        plan = self._states[task].planner.plan(limit, self._policy)
+        return task, plan, time.thread_time() - started
+
+    def _remaining(self, state: TaskState) -> int | None:
+        budget = self._settings.budget
+        caps = []
+        if budget.trials_per_task is not None:
+            caps.append(budget.trials_per_task - state.progress.trials)
+        if budget.trials is not None:
+            caps.append(budget.trials - self._spent)
+        return max(0, min(caps)) if caps else None
+
+    def _limit(self, state: TaskState) -> int:
+        """The size of a task's next round at most: of the first one, a quarter of its budget."""
+        budget = self._settings.budget
+        size = self._settings.sampler.max_clusters
+        if state.planner.best_s is None:
+            share = budget.trials_per_task
+            if share is None and budget.trials is not None:
+                share = math.ceil(budget.trials / len(self._states))
+            size = min(self._settings.first_batch, max(1, (share or DEFAULT_TRIALS_PER_TASK) // 4))
+        remaining = self._remaining(state)
+        return size if remaining is None else min(size, remaining)
+
+    def _begin_round(self, task: int, plan: Plan, cpu_s: float) -> None:
+        state = self._states[task]
+        self.search_cpu_s += cpu_s
+        for refused in plan.refused:
+            self._record(Recorded(state, refused, plan.round, None))
+        if not plan.candidates:
+            state.progress.exhausted = True
+            return
+        first = len(self._round_of_job)
+        jobs = {first + i: candidate for i, candidate in enumerate(plan.candidates)}
+        self._round_of_job.update(dict.fromkeys(jobs, len(self._rounds)))
+        self._rounds.append(_Round(task, plan, jobs))
+        state.progress.trials += len(jobs)
+        self._spent += len(jobs)
+        workload = state.planner.task.workload
+        self._pool.submit(
+            [
+                Job(
+                    id=job,
+                    workload=workload,
+                    trace_json=candidate.trace_json,
+                    decisions=candidate.decisions,
+                    best_s=state.planner.best_s,
+                    purpose=Purpose.TRIAL,
+                )
+                for job, candidate in jobs.items()
+            ]
+        )
+        self._listener(
+            RoundPlanned(
+                state.name,
+                plan.round,
+                len(jobs),
+                len(plan.refused),
+                plan.clusters,
+                cpu_s,
+                dict(plan.metrics),
+            )
+        )
+
+    def _absorb(self, round_: _Round) -> None:
+        state = self._states[round_.task]
+        for refused in round_.plan.refused:
+            state.planner.absorb([_failed(refused)])
+        state.planner.absorb(
+            _observation(round_.jobs[job], round_.outcomes[job]) for job in sorted(round_.jobs)
+        )
+        if state.planner.best_s is not None:
+            state.progress.bests.append(state.planner.best_s)
+        state.progress.exhausted |= state.planner.exhausted
+
+    # -- results ----------------------------------------------------------------------------------
+
+    def _collect(self, timeout_s: float) -> None:
+        for outcome in self._pool.wait(timeout_s):
+            round_ = self._rounds[self._round_of_job[outcome.job_id]]
+            round_.outcomes[outcome.job_id] = outcome
+            state = self._states[round_.task]
+            state.count(outcome.status, outcome.latency_s, outcome.message, self._active_s())
+            self._record(Recorded(state, round_.jobs[outcome.job_id], round_.plan.round, outcome))
+            self._listener(
+                Measured(
+                    state.name,
+                    outcome.status,
+                    outcome.latency_s,
+                    outcome.message,
+                    outcome.device,
+                    state.trials,
+                    state.best_s,
+                )
+            )
+            if round_.complete:
+                self._listener(RoundFinished(state.name, round_.plan.round, self._active_s()))
+                self._after_round()
+
+    def _drain(self) -> None:
+        """Takes in what is being measured; what has not begun is called off."""
+        if self._done:
+            return
+        called_off = set(self._pool.cancel_waiting())
+        for round_ in self._rounds:
+            for job in called_off & round_.jobs.keys():
+                del round_.jobs[job]
+        deadline = time.monotonic() + (0.0 if self._stop.is_set() else _DRAIN_S)
+        while not self._done and time.monotonic() < deadline:
+            self._collect(_POLL_S)
+
+
+def _observation(candidate: Candidate, outcome: Outcome) -> Observation:
+    latency = outcome.latency_s if outcome.status is Status.OK else outcome.bound_s
+    return Observation(candidate.sketch, candidate.decisions, outcome.status, latency)
+
+
+def _failed(refused: Refused) -> Observation:
+    return Observation(int(refused.point[0]), refused.decisions, Status.INVALID, None)
