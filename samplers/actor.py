@@ -1,0 +1,106 @@
+"""The sampler actor: clustering beside the driver, for all tasks of a run.
+
+`RemoteSampler` is its handle and a `Sampler` itself, so whoever selects need not know where.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+from ray.exceptions import RayActorError
+
+import samplers
+from release_ray.core.settings import SamplerSettings
+from release_ray.core.space import KnobSpace
+from samplers.base import Candidates, Sampler, Selection
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Reply:
+    """A selection, the generator's state after it, and the CPU-seconds spent since the last."""
+
+    selection: Selection
+    rng_state: dict[str, Any]
+    cpu_s: float
+
+
+class SamplerActor:
+    """Holds a sampler, and the spaces of the tasks it has seen: each travels only once."""
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        self._sampler = samplers.create(settings.name, settings)
+        self._spaces: dict[int, KnobSpace] = {}
+        self._accounted_s = 0.0
+
+    def select(
+        self,
+        task: int,
+        space: KnobSpace | None,
+        candidates: Candidates,
+        visited: set[bytes],
+        limit: int,
+        rng: np.random.Generator,
+    ) -> _Reply | None:
+        """As `Sampler.select`. None where `space` is left out and the task is not known here."""
+        if space is not None:
+            self._spaces[task] = space
+        elif task not in self._spaces:
+            return None
+        selection = self._sampler.select(candidates, self._spaces[task], visited, limit, rng)
+        spent_s, self._accounted_s = self._accounted_s, time.process_time()
+        return _Reply(selection, dict(rng.bit_generator.state), self._accounted_s - spent_s)
+
+
+class RemoteSampler(Sampler):
+    """A sampler that works in an actor of its own, with the same results as here.
+
+    The actor takes no CPU from Ray's books, or it would wait for the measuring actors to leave.
+    If it dies, Ray starts another; the call that was lost is answered here meanwhile.
+    """
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        """Starts the actor. Raises `InputError` for an unknown sampler; needs a running Ray."""
+        super().__init__(settings)
+        self._local = samplers.create(settings.name, settings)
+        self._actor = ray.remote(SamplerActor).options(num_cpus=0, max_restarts=-1).remote(settings)
+        self._tasks: dict[KnobSpace, int] = {}
+        self._cpu_s = 0.0
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU-seconds of the actor's process so far, its imports included."""
+        return self._cpu_s
+
+    def select(
+        self,
+        candidates: Candidates,
+        space: KnobSpace,
+        visited: set[bytes],
+        limit: int,
+        rng: np.random.Generator,
+    ) -> Selection:
+        """See `Sampler.select`; `rng` advances as if it had been used here."""
+        task = self._tasks.setdefault(space, len(self._tasks))
+        rest = (candidates, visited, limit, rng)
+        try:
+            reply: _Reply | None = ray.get(self._actor.select.remote(task, None, *rest))
+            if reply is None:
+                reply = ray.get(self._actor.select.remote(task, space, *rest))
+        except RayActorError as error:
+            log.warning("the sampler actor was lost, selecting in this process: %s", error)
+            return self._local.select(candidates, space, visited, limit, rng)
+        assert reply is not None
+        rng.bit_generator.state = reply.rng_state
+        self._cpu_s += reply.cpu_s
+        return reply.selection
+
+    def close(self) -> None:
+        """Ends the actor."""
+        ray.kill(self._actor)
