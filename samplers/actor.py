@@ -69,7 +69,8 @@ class RemoteSampler(Sampler):
         """Starts the actor. Raises `InputError` for an unknown sampler; needs a running Ray."""
         super().__init__(settings)
         self._local = samplers.create(settings.name, settings)
-        self._actor = ray.remote(SamplerActor).options(num_cpus=0, max_restarts=-1).remote(settings)
+        actor_class: Any = ray.remote(SamplerActor)
+        self._actor: Any = actor_class.options(num_cpus=0, max_restarts=-1).remote(settings)
         self._tasks: dict[KnobSpace, int] = {}
         self._cpu_s = 0.0
 
