@@ -1,0 +1,43 @@
+"""The built-in networks: known architectures with random weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch import nn
+
+from release_ray.networks import models
+from release_ray.networks.base import Network, NetworkSource
+from release_ray.networks.exported import from_exported_program
+
+BUILT_INS: Final[dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]] = {
+    "tiny": (models.tiny, (1, 3, 32, 32)),
+    "alexnet": (models.alexnet, (1, 3, 224, 224)),
+    "vgg16": (models.vgg16, (1, 3, 224, 224)),
+    "resnet18": (models.resnet18, (1, 3, 224, 224)),
+}
+"""Name: the architecture and the shape of its input."""
+
+VERSION: Final = 1
+"""To be raised when an architecture or the way its weights are drawn changes."""
+
+
+class BuiltInSource(NetworkSource):
+    """Networks by name."""
+
+    def accepts(self, source: str) -> bool:
+        return source in BUILT_INS
+
+    def load(self, source: str, *, seed: int) -> Network:
+        architecture, shape = BUILT_INS[source]
+        with torch.device("meta"):  # no default initialisation: VGG-16's takes seconds
+            model = architecture()
+        model = model.to_empty(device="cpu").eval()
+        models.draw_weights(model, seed)
+        with torch.no_grad():
+            program = torch.export.export(model, (torch.zeros(shape),))
+        fingerprint = hashlib.sha256(f"{source}/{seed}/{VERSION}".encode()).hexdigest()
+        return from_exported_program(program, name=source, label=source, fingerprint=fingerprint)
