@@ -2,8 +2,8 @@
 
 The gain is the gradient of the network's latency (the weighted sum over tasks) with respect to a
 task's trials, estimated as in Ansor (Zheng et al. 2020, section 6), whose scheduler MetaSchedule
-carries on: partly from the latest rounds' progress, partly from the optimism that a task goes on as it
-began and that it can reach the speed of the best task.
+carries on: partly from the latest rounds' progress, partly from the optimism that a task goes on
+as it began and that it can reach the speed of the best task.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class TaskProgress:
 def next_task(tasks: Sequence[TaskProgress], busy: frozenset[int] = frozenset()) -> int | None:
     """The index of the task that gets the next round; None when all are done.
 
-    Tasks without a round come first, the heaviest first. Tasks in `busy` have a round under way, whose
-    results the next would miss: they are passed over while another is open.
+    Tasks without a round come first, the heaviest first. Tasks in `busy` have a round under way,
+    whose results the next would miss: they are passed over while another is open.
     """
     open_tasks = [i for i, task in enumerate(tasks) if task.open]
     if not open_tasks:

@@ -41,7 +41,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "it is not YAML"
-        raise InputError(f"{path}{where}: {problem}; settings are YAML, as `agent: {{lr: 0.003}}`")
+        raise InputError(
+            f"{path}{where}: {problem}; settings are YAML, as `agent: {{lr: 0.003}}`"
+        ) from None
     if loaded is None:
         return {}
     if not isinstance(loaded, dict):
@@ -102,7 +104,7 @@ def _explain(error: ValidationError) -> str:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = names()
+        known = names() + list(TuneSettings.model_fields)
         near = difflib.get_close_matches(name, known, 1, 0.5) or difflib.get_close_matches(
             name.rsplit(".", 1)[-1], [k.rsplit(".", 1)[-1] for k in known], 1, 0.5
         )

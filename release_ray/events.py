@@ -32,7 +32,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class RoundPlanned:
-    """`search_cpu_s` is what the plan cost; `metrics` are the agent's (losses, rewards, entropy)."""
+    """`search_cpu_s` is what the plan cost; `metrics` are the agent's losses, rewards, entropy."""
 
     task: str
     round: int

@@ -5,9 +5,9 @@ knobs: `SamplePerfectTile` splits a loop, `SampleCategorical` picks from a list,
 `SampleComputeLocation` picks the loop at which a block is computed. A configuration replays the
 trace with its own decisions and then the target's postprocessors, which may refuse it.
 
-TVM silently alters some decisions: a compute location that the other knobs rule out becomes another,
-legal one. So every schedule is read back. What is recorded, de-duplicated and learnt from is this
-canonical configuration; the one that was asked for is an alias of it.
+TVM silently alters some decisions: a compute location that the other knobs rule out becomes the
+nearest legal one outside of it. So every schedule is read back. What is recorded, de-duplicated
+and learnt from is this canonical configuration; the one that was asked for is an alias of it.
 """
 
 from __future__ import annotations

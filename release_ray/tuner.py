@@ -28,7 +28,7 @@ from release_ray.planner import Candidate, Observation, Plan, Refused, TaskPlann
 
 _log = logging.getLogger(__name__)
 
-# How long the loop waits for results before it looks at the plan, the clock and the stop flag again.
+# How long the loop waits for results before it looks at the plan and the clock again.
 _POLL_S = 0.05
 # With nothing measured after so many failures, the rest would fail too.
 _HOPELESS = 48

@@ -1,0 +1,64 @@
+"""The command line: the only part that prints, and that handles signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from release_ray.core.errors import InputError, WorkFailed
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main() -> None:
+    """The `release-ray` program. Exit status: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    _handle_signals()
+    status = run(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A search thread or a TVM thread pool may still run; everything that counts has been written.
+    os._exit(status)
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command and returns its exit status. Errors are one line on stderr."""
+    import typer
+
+    from release_ray.cli.app import app
+
+    # Typer carries its own copy of Click, whose base of usage errors it exports under no name.
+    usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+    try:
+        status = app(arguments, prog_name="release-ray", standalone_mode=False)
+        return status if isinstance(status, int) else DONE
+    except typer.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        print("release-ray: interrupted; everything measured is kept", file=sys.stderr)
+        return INTERRUPTED
+    except WorkFailed as error:
+        print(f"release-ray: {error}", file=sys.stderr)
+        return FAILED
+    except InputError as error:
+        print(f"release-ray: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except usage_error as error:
+        hint = "see `release-ray --help`"
+        print(f"release-ray: {error.format_message()}; {hint}", file=sys.stderr)  # type: ignore[attr-defined]
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader of a pipe has gone (`release-ray records show | head`): not an error of ours.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return DONE
+
+
+def _handle_signals() -> None:
+    """SIGTERM ends a run as Ctrl-C does. A SIGINT that was ignored at the start stays ignored."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupt)

@@ -1,0 +1,63 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+Network = Annotated[
+    str,
+    typer.Argument(
+        help="alexnet, vgg16, resnet18, tiny, an .onnx file, or a .pt2 archive of torch.export.",
+        show_default=False,
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(help="native, cuda, or any TVM target as a string or JSON. [default: native]"),
+]
+WorkDir = Annotated[
+    Path | None, typer.Option(help="Where everything goes. [default: tuning/NAME]")
+]
+Tasks = Annotated[
+    list[str] | None, typer.Option(help="Only tasks whose name matches; may be repeated.")
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(help="auto, cpu, cpu:COUNTxCORES, cuda, sim:COUNT. [default: auto]"),
+]
+Address = Annotated[
+    str | None, typer.Option(help="A Ray cluster. [default: RAY_ADDRESS, else one is started]")
+]
+Seed = Annotated[int | None, typer.Option(help="Fixes every random choice. [default: 0]")]
+Config = Annotated[
+    Path | None, typer.Option(help="A YAML file of settings; the command line wins.")
+]
+Json = Annotated[bool, typer.Option("--json", help="The result as one JSON line on stdout.")]
+Verbose = Annotated[
+    int, typer.Option("-v", "--verbose", count=True, help="More output; may be repeated.")
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Errors only.")]
+
+
+def console() -> Console:
+    """Where progress and logs go: stderr. Stdout carries results alone."""
+    return Console(stderr=True)
+
+
+def level(verbose: int, quiet: bool) -> int:
+    """0 for quiet, 1 for normal, more for verbose; sets up logging to match."""
+    chosen = 0 if quiet else 1 + verbose
+    logging.basicConfig(
+        level={0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO}.get(chosen, logging.DEBUG),
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+    # Other packages' chatter is of use to nobody but at -vvv.
+    if chosen < 4:
+        for name in ("ray", "tvm", "torch", "onnx", "alembic", "urllib3"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+    return chosen
