@@ -1,0 +1,61 @@
+"""The agent's network: one module for all knobs of all tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import nn
+
+from envs.observation import LEGAL
+from release_ray.core.knobs import ACTIONS, STAY
+
+_ILLEGAL = -1e9
+
+
+class KnobModule(TorchRLModule, ValueFunctionAPI):
+    """A shared body with a head for the three moves and one for the value.
+
+    `model_config` holds `hidden` (widths), `stay_bias` and `seed`. Illegal moves, which the
+    observation marks, get no probability. The policy head starts near zero but for the bias of
+    stay, so that a fresh agent changes a few of its knobs a step.
+    """
+
+    def setup(self) -> None:
+        config = self.model_config
+        generator = torch.Generator().manual_seed(int(config["seed"]))
+        layers: list[nn.Module] = []
+        width = self.observation_space.shape[0]
+        for hidden in config["hidden"]:
+            layers += [_linear(width, hidden, 2**0.5, generator), nn.ReLU()]
+            width = hidden
+        self._body = nn.Sequential(*layers)
+        self._policy = _linear(width, ACTIONS, 0.01, generator)
+        with torch.no_grad():
+            self._policy.bias[STAY] = config["stay_bias"]
+        self._value = _linear(width, 1, 1.0, generator)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        observations = batch[Columns.OBS]
+        embeddings = self._body(observations)
+        legal = observations[..., LEGAL] > 0.5
+        logits = self._policy(embeddings).masked_fill(~legal, _ILLEGAL)
+        return {Columns.ACTION_DIST_INPUTS: logits, Columns.EMBEDDINGS: embeddings}
+
+    def compute_values(
+        self, batch: dict[str, Any], embeddings: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The value of each observation, `n` of them."""
+        if embeddings is None:
+            embeddings = self._body(batch[Columns.OBS])
+        return self._value(embeddings).squeeze(-1)
+
+
+def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,100 @@
+"""The RELEASE/Chameleon agent: PPO walks the design space by the cost model (paper: section 4)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from envs.walkers import Walkers
+from policies.base import Policy, SearchState, best_unvisited, enumerate_all
+from samplers.base import Candidates
+
+if TYPE_CHECKING:
+    from policies.knob_ppo import KnobPPO
+
+logger = logging.getLogger(__name__)
+
+
+class PPOPolicy(Policy):
+    """Walkers, learning as they go, and the best of all configurations they came through.
+
+    One RLlib algorithm serves every task and round: what the agent has learnt on one carries over
+    to the next. Ray must be initialised before, as RLlib would else start a cluster of its own. A
+    space no larger than `model_calls` is scored whole, which no agent could better.
+    """
+
+    _algorithm: KnobPPO | None = None
+
+    def __init__(self, settings: Any, seed: int = 0) -> None:
+        super().__init__(settings, seed)
+        self._lock = threading.Lock()
+
+    def propose(self, state: SearchState, count: int) -> Candidates:
+        if state.space.size <= self.settings.model_calls or not state.space.slots:
+            self._metrics = {}
+            return enumerate_all(state, count)
+        walkers, walks = self._walkers(state)
+        algorithm = self._built()
+        from policies.knob_ppo import figures
+
+        algorithm.env_runner.assign(walkers, state.rng)
+        for _ in range(walks):
+            result = algorithm.train()
+        self._metrics = {**figures(result), "reward": float(np.mean(walkers.gained))}
+        points, scores = walkers.scored()
+        return best_unvisited(state, points, scores, count)
+
+    def prepare(self) -> None:
+        self._built()
+
+    def save(self, directory: Path) -> None:
+        if self._algorithm is not None:
+            self._algorithm.learner_group.save_to_path(directory / "agent")
+
+    def restore(self, directory: Path) -> None:
+        if (directory / "agent").is_dir():
+            algorithm = self._built()
+            algorithm.learner_group.restore_from_path(directory / "agent")
+            algorithm.env_runner_group.sync_weights(
+                from_worker_or_learner_group=algorithm.learner_group
+            )
+
+    def close(self) -> None:
+        if self._algorithm is not None:
+            self._algorithm.stop()
+            self._algorithm = None
+
+    def _walkers(self, state: SearchState) -> tuple[Walkers, int]:
+        """Walkers, and how many walks of theirs the budget of model calls allows; at least one."""
+        settings = self.settings
+        steps = min(settings.steps, max(1, settings.model_calls - 1))
+        count = min(settings.walkers, max(1, settings.model_calls // (steps + 1)))
+        walkers = Walkers(
+            state.space,
+            state.score,
+            count=count,
+            steps=steps,
+            measured=state.measured,
+            fitness=state.fitness,
+            measured_starts=settings.measured_starts,
+        )
+        return walkers, max(1, settings.model_calls // (count * (steps + 1)))
+
+    def _built(self) -> KnobPPO:
+        """The algorithm, built once. The first build in a process imports RLlib (seconds)."""
+        with self._lock:
+            if self._algorithm is None:
+                import ray
+                import torch
+
+                from policies.knob_ppo import configure
+
+                if not ray.is_initialized():
+                    raise RuntimeError("the ppo policy needs Ray: call ray.init() before")
+                torch.set_num_threads(1)
+                self._algorithm = configure(self.settings, self.seed).build_algo()
+            return self._algorithm
