@@ -72,3 +72,26 @@ class DeviceSpec:
     """CPU cores that belong to the device alone."""
     options: Mapping[str, float] = field(default_factory=dict)
     """Numbers that only the kind understands."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A built candidate, ready to be loaded where its target is."""
+
+    form: str
+    """How to load it: `so` (shared library), `ll` (LLVM text), or `kept` (it never left the
+    process that built it, and `payload` is empty)."""
+    payload: bytes = field(repr=False)
+    arguments: tuple[tuple[tuple[int, ...], str], ...]
+    """Shape and dtype of each argument; the weight's after its layout was rewritten."""
+    build_s: float = 0.0
+    build_cpu_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A fixed kernel's speed: what a device is worth, and how noisy it is."""
+
+    gflops: float
+    spread: float
+    """(slowest - fastest) / median over the repeats."""
