@@ -1,0 +1,136 @@
+"""What the runs of one kind have measured: the questions that a search asks of its past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from release_ray.core.statuses import Purpose, Status
+from release_ray.records.record import Record, Run
+from release_ray.records.sqlite import CANDIDATE, RECORDS, RUNS
+
+Transaction = Callable[[], AbstractContextManager[sa.Connection]]
+
+
+class History:
+    """The records one kind of run may use: since the last fresh run, real or simulated alone.
+
+    `visible` is that as a condition on the table of records. Without a kind, everything.
+    """
+
+    def __init__(self, transaction: Transaction, simulated: bool | None) -> None:
+        self._transaction = transaction
+        if simulated is None:
+            self._runs: sa.ColumnElement[bool] = sa.true()
+        else:
+            kind = RUNS.c.simulated == simulated
+            first = sa.select(sa.func.coalesce(sa.func.max(RUNS.c.number), 0))
+            first_seen = first.where(RUNS.c.fresh, kind).scalar_subquery()
+            self._runs = sa.and_(kind, RUNS.c.number >= first_seen)
+        self.visible: sa.ColumnElement[bool] = RECORDS.c.run_id.in_(
+            sa.select(RUNS.c.run_id).where(self._runs)
+        )
+
+    def all(self) -> list[Record]:
+        """Every record, oldest first."""
+        return self._read(self._select().order_by(RECORDS.c.id))
+
+    def of_task(self, workload: str, target: str) -> list[Record]:
+        """Every record of a task, oldest first."""
+        return self._read(self._select(workload, target).order_by(RECORDS.c.id))
+
+    def best(self, workload: str, target: str, count: int = 1) -> list[Record]:
+        """The fastest candidates of a task, fastest first; fewer where fewer stand.
+
+        A candidate stands as its newest record says, so a second measurement replaces the first,
+        and one that failed since is out. Canaries and lost devices say nothing of a candidate.
+        """
+        newest = (
+            sa.select(sa.func.max(RECORDS.c.id))
+            .where(self.visible)
+            .where(RECORDS.c.purpose != Purpose.CANARY)
+            .where(RECORDS.c.status != Status.DEVICE_LOST)
+            .group_by(*(RECORDS.c[name] for name in CANDIDATE))
+        )
+        return self._read(
+            self._select(workload, target)
+            .where(RECORDS.c.id.in_(newest), RECORDS.c.status == Status.OK)
+            .order_by(RECORDS.c.latency_s, RECORDS.c.id)
+            .limit(count)
+        )
+
+    def best_of_each_task(self, count: int = 1) -> list[Record]:
+        """`best` of every task that has records, task after task."""
+        return [r for key in self.trials() for r in self.best(*key, count)]
+
+    def trials(self) -> Mapping[tuple[str, str], int]:
+        """Trials of every (workload, target) with records: what was sent to be measured."""
+        counts = RECORDS.c.purpose.in_([p for p in Purpose if p.counts])
+        sent = sa.and_(counts, RECORDS.c.status != Status.INVALID)
+        task = (RECORDS.c.workload, RECORDS.c.target)
+        query = sa.select(*task, sa.func.count().filter(sent)).where(self.visible).group_by(*task)
+        with self._transaction() as connection:
+            return {(w, t): count for w, t, count in connection.execute(query)}
+
+    def failures(self) -> Mapping[Status, int]:
+        """How often each status other than `ok` and `slow` occurred, canaries apart."""
+        query = (
+            sa.select(RECORDS.c.status, sa.func.count())
+            .where(self.visible, RECORDS.c.status.not_in([Status.OK, Status.SLOW]))
+            .where(RECORDS.c.purpose != Purpose.CANARY)
+            .group_by(RECORDS.c.status)
+        )
+        with self._transaction() as connection:
+            return {Status(status): count for status, count in connection.execute(query)}
+
+    def active_s(self) -> float:
+        """Seconds worked, over all runs."""
+        query = sa.select(sa.func.coalesce(sa.func.sum(RUNS.c.active_s), 0.0)).where(self._runs)
+        with self._transaction() as connection:
+            return float(connection.execute(query).scalar_one())
+
+    def runs(self) -> list[Run]:
+        """The runs themselves, oldest first."""
+        query = sa.select(RUNS).where(self._runs).order_by(RUNS.c.number)
+        with self._transaction() as connection:
+            return [_run(row) for row in connection.execute(query).mappings()]
+
+    def seconds(self) -> Callable[[Record], float]:
+        """When each record was made: a function to active seconds, over all the runs."""
+        offset_s, begun = 0.0, {}
+        for run in self.runs():
+            begun[run.run_id] = (datetime.fromisoformat(run.started_at), offset_s)
+            offset_s += run.active_s
+
+        def seconds(record: Record) -> float:
+            started, earlier_s = begun[record.run_id]
+            at = datetime.fromisoformat(record.created_at)
+            return earlier_s + max(0.0, (at - started).total_seconds())
+
+        return seconds
+
+    def _read(self, query: sa.Select[Any]) -> list[Record]:
+        with self._transaction() as connection:
+            return [_record(row) for row in connection.execute(query).mappings()]
+
+    def _select(self, workload: str | None = None, target: str | None = None) -> sa.Select[Any]:
+        query = sa.select(RECORDS).where(self.visible)
+        if workload is not None:
+            query = query.where(RECORDS.c.workload == workload, RECORDS.c.target == target)
+        return query
+
+
+def _record(row: Mapping[Any, Any]) -> Record:
+    values = dict(row)
+    values["purpose"] = Purpose(values["purpose"])
+    values["status"] = Status(values["status"])
+    return Record(**values)
+
+
+def _run(row: Mapping[Any, Any]) -> Run:
+    return Run(**{field.name: row[field.name] for field in fields(Run)})
