@@ -1,0 +1,146 @@
+"""Copies of the work dir at a storage URL: whatever fsspec can reach, from `file:` to `s3:`.
+
+A copy made while a run is going on can be restored and resumed: the records are copied as of one
+moment, and each file appears there under its name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+
+from release_ray.core.errors import InputError
+from release_ray.workdir import LOCK, RECORDS, TEMPORARY
+
+log = logging.getLogger(__name__)
+
+_PARTIAL = ".partial"
+_PROBE = ".release-ray-probe"
+
+
+class Storage:
+    """Keeps the copy of one work dir at one URL."""
+
+    def __init__(self, url: str) -> None:
+        """Raises `InputError` where the URL is not understood or cannot be written to."""
+        self._url = url
+        self._copied: dict[str, tuple[int, int]] = {}
+        self._told: str | None = None
+        self._fs, self._root = _opened(url)
+        probe = f"{self._root}/{_PROBE}"
+        try:
+            self._fs.makedirs(self._root, exist_ok=True)
+            self._fs.pipe_file(probe, b"")
+            self._fs.rm_file(probe)
+        except Exception as error:
+            raise InputError(f"--storage {url} cannot be written to: {_told(error)}") from error
+
+    def sync(self, workdir: Path) -> bool:
+        """Copies what has changed since the last call; says whether all of it got there.
+
+        A copy that fails is logged, once a reason, and made good by the next call that succeeds:
+        the run goes on, for its records are safe in the work dir.
+        """
+        try:
+            self._copy_changed(workdir)
+        except Exception as error:
+            if _told(error) != self._told:
+                self._told = _told(error)
+                log.warning("copying %s to %s failed: %s", workdir, self._url, self._told)
+            return False
+        if self._told is not None:
+            log.warning("copying %s to %s works again", workdir, self._url)
+            self._told = None
+        return True
+
+    def _copy_changed(self, workdir: Path) -> None:
+        found = {path.relative_to(workdir).as_posix(): path for path in _files(workdir)}
+        for name, path in sorted(found.items()):
+            state = _state(path)
+            if self._copied.get(name) == state:
+                continue
+            if name == RECORDS:
+                self._put_records(path)
+            else:
+                self._put(path, name)
+            self._copied[name] = state
+        for name in sorted(self._copied.keys() - found.keys()):
+            self._fs.rm_file(f"{self._root}/{name}")
+            del self._copied[name]
+
+    def _put_records(self, path: Path) -> None:
+        """The file alone would miss what is still in the write-ahead log."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / RECORDS
+            with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+                source.backup(target)
+            self._put(copy, RECORDS)
+
+    def _put(self, path: Path, name: str) -> None:
+        target = f"{self._root}/{name}"
+        self._fs.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
+        self._fs.put_file(str(path), target + _PARTIAL)
+        self._fs.mv(target + _PARTIAL, target)
+
+
+def restore(url: str, workdir: Path) -> bool:
+    """Copies a work dir back from `url`, and says whether there was one. Call it before locking.
+
+    Raises `InputError` where `workdir` has records of its own, and where the copy cannot be read.
+    """
+    if (workdir / RECORDS).exists():
+        raise InputError(f"{workdir} has records already: restore into an empty --work-dir")
+    fs, root = _opened(url)
+    try:
+        names = [name for name in fs.find(root) if not name.endswith((_PARTIAL, _PROBE))]
+        relative = {str(PurePosixPath(name).relative_to(root)): name for name in names}
+        if RECORDS not in relative:
+            return False
+        # The records come last: with them the work dir counts as one, so all else must be there.
+        for path in sorted(relative, key=lambda path: (path == RECORDS, path)):
+            target = workdir / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f"{TEMPORARY}{target.name}")
+            fs.get_file(relative[path], str(partial))
+            os.replace(partial, target)
+    except Exception as error:
+        raise InputError(f"--storage {url} cannot be restored: {_told(error)}") from error
+    return True
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    try:
+        fs, root = fsspec.core.url_to_fs(url)
+    except Exception as error:
+        raise InputError(f"--storage {url} is no usable URL: {_told(error)}") from error
+    return fs, root.rstrip("/")
+
+
+def _files(workdir: Path) -> list[Path]:
+    """What is worth a copy: no locks, no files in the making, no log of the database."""
+    return [
+        path
+        for path in workdir.rglob("*")
+        if path.is_file()
+        and path.name != LOCK
+        and not path.name.startswith(TEMPORARY)
+        and not path.name.startswith(f"{RECORDS}-")
+    ]
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Changes whenever the file does; of records, whenever their write-ahead log does, too."""
+    parts = [path, path.with_name(f"{path.name}-wal")] if path.name == RECORDS else [path]
+    stats = [part.stat() for part in parts if part.exists()]
+    return sum(s.st_size for s in stats), max(s.st_mtime_ns for s in stats)
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,220 @@
+"""The work dir: its layout, its lock, whom it belongs to, and files that are never half written."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from release_ray.core.errors import InputError
+
+RECORDS = "records.db"
+LOCK = ".lock"
+TEMPORARY = ".writing-"
+_IDENTITY = "workdir.json"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a work dir belongs to. The names are for people, the rest is compared.
+
+    `fingerprint` tells networks apart whatever they are called; `target` is the target's
+    canonical JSON.
+    """
+
+    network: str
+    fingerprint: str
+    target: str
+
+
+class WorkDir:
+    """One directory, in which one network is tuned for one target."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def existing(cls, path: Path) -> WorkDir:
+        """The work dir at `path`. Raises `InputError` where nothing was ever tuned there."""
+        if not (path / _IDENTITY).is_file():
+            raise InputError(f"{path} is no work dir: name the --work-dir of an earlier `tune`")
+        return cls(path)
+
+    @classmethod
+    @contextmanager
+    def locked(cls, path: Path, identity: Identity) -> Iterator[WorkDir]:
+        """The work dir at `path`, made if need be, for one run alone until the block is left.
+
+        Raises `InputError` where another run is going on there (with its pid), where it belongs to
+        another network or target, and where it cannot be written.
+        """
+        with _explained(path):
+            path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _take(lock, path)
+            workdir = cls(path)
+            workdir._claim(identity)
+            with _explained(path):
+                for folder in (workdir.checkpoints, workdir.logs):
+                    folder.mkdir(exist_ok=True)
+                for leftover in path.rglob(f"{TEMPORARY}*"):
+                    leftover.unlink()
+            yield workdir
+        finally:
+            os.close(lock)
+
+    # -- layout ---------------------------------------------------------------------------------
+
+    @property
+    def records(self) -> Path:
+        return self.path / RECORDS
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def database_workload(self) -> Path:
+        return self.path / "database_workload.json"
+
+    @property
+    def database_tuning_record(self) -> Path:
+        return self.path / "database_tuning_record.json"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model.so"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What the agent and the cost model have learnt."""
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    # -- contents -------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity:
+        """Whom it belongs to. Raises `InputError` where the file that says so is damaged."""
+        file = self.path / _IDENTITY
+        try:
+            return Identity(**json.loads(file.read_text()))
+        except (ValueError, TypeError, OSError) as error:
+            raise InputError(
+                f"{file} is damaged ({error}): choose another --work-dir, or put back a copy"
+            ) from error
+
+    def forget_learning(self) -> None:
+        """Deletes the checkpoints, as a fresh run must: they come from records it ignores.
+
+        The records stay; a run that begins `fresh` does not see them (`release_ray.records`).
+        """
+        with _explained(self.checkpoints):
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+            self.checkpoints.mkdir()
+
+    def _claim(self, identity: Identity) -> None:
+        file = self.path / _IDENTITY
+        if not file.exists():
+            if self.records.exists():
+                raise InputError(
+                    f"{self.path} holds records, but {_IDENTITY}, which says of what network, is "
+                    "gone: choose another --work-dir, or put back a copy"
+                )
+            write_atomic(file, json.dumps(asdict(identity), indent=1) + "\n")
+            return
+        owner = self.identity
+        if owner.fingerprint != identity.fingerprint:
+            raise InputError(
+                f"{self.path} belongs to the network {_told_apart(owner, identity)}: choose "
+                "another --work-dir"
+            )
+        if owner.target != identity.target:
+            raise InputError(
+                f"{self.path} belongs to the target {owner.target}, not {identity.target}: choose "
+                "another --work-dir"
+            )
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replaces a file by another in one step: a reader, or a crash, sees the old or the new.
+
+    Raises `InputError` where it cannot be written.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with _explained(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+        _sync_folder(path.parent)
+
+
+def _take(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+        raise InputError(
+            f"{path} is in use by the run with pid {holder}: wait for it, or choose another "
+            "--work-dir"
+        ) from None
+    with _explained(path):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+
+
+def _told_apart(owner: Identity, other: Identity) -> str:
+    if owner.network != other.network:
+        return f"{owner.network!r}, not {other.network!r}"
+    return (
+        f"{owner.network!r} with the contents {owner.fingerprint[:12]}, not "
+        f"{other.fingerprint[:12]}"
+    )
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror or error}): make room or mend its "
+            "permissions, or choose another --work-dir"
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,142 @@
+import logging
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from release_ray.core.errors import InputError
+from release_ray.core.statuses import Purpose, Status
+from release_ray.records import Record, Records, now
+from release_ray.storage import Storage, restore
+from release_ray.workdir import Identity, WorkDir, write_atomic
+
+IDENTITY = Identity("tiny", "f", "llvm")
+
+
+@pytest.fixture(params=["file", "memory", "path"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    copy = tmp_path / "copies" / "run 1"
+    return {
+        "file": f"file://{copy}",
+        "memory": f"memory://{uuid.uuid4().hex}/run",
+        "path": str(copy),
+    }[request.param]
+
+
+def append(records: Records, run: str, number: int) -> None:
+    records.append(
+        Record(
+            task="t",
+            workload="w",
+            target="llvm",
+            sketch=0,
+            decisions=f"[{number}]",
+            purpose=Purpose.TRIAL,
+            status=Status.OK,
+            latency_s=1e-3,
+            bound_s=None,
+            message="",
+            device="cpu:0",
+            host="here",
+            measure_settings="{}",
+            build_s=0.1,
+            run_s=0.1,
+            round=0,
+            policy="ppo",
+            sampler="adaptive",
+            seed=0,
+            run_id=run,
+            created_at=now(),
+            tvm_version="0.27.0",
+        )
+    )
+
+
+def names(url: str) -> set[str]:
+    fs, root = fsspec.core.url_to_fs(url)
+    return {os.path.relpath(name, root) for name in fs.find(root)}
+
+
+def test_a_copy_made_during_a_run_can_be_resumed(tmp_path: Path, url: str) -> None:
+    storage = Storage(url)
+    with (
+        WorkDir.locked(tmp_path / "here", IDENTITY) as workdir,
+        Records.open(workdir.records) as records,
+    ):
+        run = records.begin_run("tune", "{}")
+        (workdir.checkpoints / "ppo").mkdir()
+        (workdir.checkpoints / "ppo" / "weights").write_bytes(b"\0\1")
+        write_atomic(workdir.result, "{}")
+        for number in range(3):
+            append(records, run, number)
+            assert storage.sync(workdir.path)
+    assert names(url) == {"records.db", "workdir.json", "result.json", "checkpoints/ppo/weights"}
+    assert restore(url, tmp_path / "there")
+    with (
+        WorkDir.locked(tmp_path / "there", IDENTITY) as workdir,
+        Records.open(workdir.records) as records,
+    ):
+        found = records.history(simulated=False).all()
+        assert [r.decisions for r in found] == ["[0]", "[1]", "[2]"]
+        assert (workdir.checkpoints / "ppo" / "weights").read_bytes() == b"\0\1"
+
+
+def test_only_what_changed_is_copied(tmp_path: Path, url: str) -> None:
+    here = tmp_path / "here"
+    (here / "logs").mkdir(parents=True)
+    (here / "logs" / "a").write_text("one")
+    (here / "logs" / "b").write_text("one")
+    storage = Storage(url)
+    assert storage.sync(here)
+    fs, root = fsspec.core.url_to_fs(url)
+    fs.pipe_file(f"{root}/logs/a", b"mark")
+    (here / "logs" / "b").write_text("three")
+    assert storage.sync(here)
+    assert fs.cat_file(f"{root}/logs/a") == b"mark"
+    assert fs.cat_file(f"{root}/logs/b") == b"three"
+    (here / "logs" / "b").unlink()
+    assert storage.sync(here)
+    assert names(url) == {"logs/a"}
+
+
+def test_an_unusable_url_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for url in ("nonsense://x/y", f"file://{tmp_path}/file/below"):
+        with pytest.raises(InputError, match="--storage " + url.split("/")[0]):
+            Storage(url)
+
+
+def test_a_copy_that_fails_is_told_once_and_made_good_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    (here / "result.json").write_text("{}")
+    storage = Storage(f"file://{there}")
+    shutil.rmtree(there)
+    there.touch()
+    with caplog.at_level(logging.WARNING):
+        assert not storage.sync(here)
+        assert not storage.sync(here)
+        assert len(caplog.records) == 1
+        there.unlink()
+        assert storage.sync(here)
+        assert "works again" in caplog.records[-1].message
+    assert (there / "result.json").read_text() == "{}"
+
+
+def test_nothing_to_restore(tmp_path: Path, url: str) -> None:
+    assert not restore(url, tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_records_are_never_overwritten_by_a_copy(tmp_path: Path, url: str) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    Records.open(here / "records.db").close()
+    assert Storage(url).sync(here)
+    with pytest.raises(InputError, match="has records already"):
+        restore(url, here)

@@ -1,0 +1,166 @@
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from release_ray.core.errors import InputError
+from release_ray.workdir import Identity, WorkDir, write_atomic
+
+RESNET = Identity("resnet18", "f" * 40, '{"kind":"llvm","num-cores":1}')
+
+
+def test_layout(tmp_path: Path) -> None:
+    with WorkDir.locked(tmp_path / "a" / "b", RESNET) as workdir:
+        names = {
+            workdir.records: "records.db",
+            workdir.result: "result.json",
+            workdir.database_workload: "database_workload.json",
+            workdir.database_tuning_record: "database_tuning_record.json",
+            workdir.model: "model.so",
+            workdir.report: "report.html",
+        }
+        assert all(path == workdir.path / name for path, name in names.items())
+        assert workdir.checkpoints.is_dir()
+        assert workdir.logs.is_dir()
+    assert WorkDir.existing(workdir.path).identity == RESNET
+
+
+def test_a_second_run_is_told_the_pid_of_the_first(tmp_path: Path) -> None:
+    with (
+        WorkDir.locked(tmp_path, RESNET),
+        pytest.raises(InputError, match=rf"pid {os.getpid()}\b"),
+        WorkDir.locked(tmp_path, RESNET),
+    ):
+        pass
+    with WorkDir.locked(tmp_path, RESNET):
+        pass
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from release_ray.workdir import Identity, WorkDir
+with WorkDir.locked(Path(sys.argv[1]), Identity(*sys.argv[2:])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_lock_of_a_killed_run_is_free(tmp_path: Path) -> None:
+    identity = [RESNET.network, RESNET.fingerprint, RESNET.target]
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path), *identity], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with (
+        pytest.raises(InputError, match=rf"pid {holder.pid}\b"),
+        WorkDir.locked(tmp_path, RESNET),
+    ):
+        pass
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    holder.stdout.close()
+    with WorkDir.locked(tmp_path, RESNET):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (Identity("vgg16", "e" * 40, RESNET.target), "'resnet18', not 'vgg16'"),
+        (Identity("resnet18", "e" * 40, RESNET.target), "ffffffffffff, not eeeeeeeeeeee"),
+        (Identity("resnet18", "f" * 40, '{"kind":"cuda"}'), "llvm.*not.*cuda"),
+    ],
+)
+def test_it_belongs_to_one_network_and_one_target(
+    tmp_path: Path, other: Identity, says: str
+) -> None:
+    with WorkDir.locked(tmp_path, RESNET):
+        pass
+    with pytest.raises(InputError, match=says), WorkDir.locked(tmp_path, other):
+        pass
+    with WorkDir.locked(tmp_path, RESNET):
+        pass
+
+
+def test_the_same_network_under_another_name_may_go_on(tmp_path: Path) -> None:
+    with WorkDir.locked(tmp_path, RESNET):
+        pass
+    renamed = Identity("net.onnx", RESNET.fingerprint, RESNET.target)
+    with WorkDir.locked(tmp_path, renamed) as workdir:
+        assert workdir.identity == RESNET
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"network": "x"}'])
+def test_a_damaged_identity_is_told(tmp_path: Path, content: str) -> None:
+    with WorkDir.locked(tmp_path, RESNET):
+        pass
+    (tmp_path / "workdir.json").write_text(content)
+    damaged = pytest.raises(InputError, match="workdir.json is damaged")
+    with damaged, WorkDir.locked(tmp_path, RESNET):
+        pass
+
+
+def test_records_without_an_owner_are_not_adopted(tmp_path: Path) -> None:
+    (tmp_path / "records.db").touch()
+    with pytest.raises(InputError, match="is gone"), WorkDir.locked(tmp_path, RESNET):
+        pass
+
+
+def test_no_work_dir(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no work dir"):
+        WorkDir.existing(tmp_path)
+
+
+@pytest.mark.parametrize("below", [".", "x"])
+def test_a_file_is_in_the_way(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    refused = pytest.raises(InputError, match="choose another --work-dir")
+    with refused, WorkDir.locked(tmp_path / "file" / below, RESNET):
+        pass
+
+
+def test_learning_is_forgotten_and_records_are_not(tmp_path: Path) -> None:
+    with WorkDir.locked(tmp_path, RESNET) as workdir:
+        (workdir.checkpoints / "agent").mkdir()
+        (workdir.checkpoints / "agent" / "weights").touch()
+        workdir.records.touch()
+        workdir.forget_learning()
+        assert list(workdir.checkpoints.iterdir()) == []
+        assert workdir.records.exists()
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_atomic(path, "old")
+    write_atomic(path, json.dumps({"π": 1}))
+    assert json.loads(path.read_bytes()) == {"π": 1}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(InputError, match="result.json cannot be written"):
+            write_atomic(path, b"x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert json.loads(path.read_bytes()) == {"π": 1}
+    assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_what_a_killed_run_was_writing_is_cleared_away(tmp_path: Path) -> None:
+    with WorkDir.locked(tmp_path, RESNET) as workdir:
+        leftover = workdir.checkpoints / ".writing-abc"
+        leftover.touch()
+    with WorkDir.locked(tmp_path, RESNET):
+        assert not leftover.exists()
+
+
+def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    write_atomic(tmp_path / "atomic", b"")
+    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "usual").stat().st_mode
