@@ -1,0 +1,130 @@
+"""The Ray actors that build and measure. Each owns one child process at a time.
+
+Plain classes: `release_ray.measure.pool` makes actors of them. Their methods run one after the
+other, so a device is never asked two things at once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from release_ray.core.errors import InputError
+from release_ray.core.settings import MeasureSettings
+from release_ray.measure.devices import device_kind
+from release_ray.measure.devices.cores import leave_cores
+from release_ray.measure.jobs import Artifact, DeviceSpec, Job, Outcome
+from release_ray.measure.process import ChildFailure
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error on its way through Ray, which would wrap it if it were raised."""
+
+    error: InputError | ChildFailure
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an actor says after each piece of work."""
+
+    outcome: Outcome | None
+    """None where a build went well."""
+    overhead_cpu_s: float
+    """CPU-seconds so far of the actor and its clean parent, which no outcome accounts for."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Where an actor is."""
+
+    host: str
+    pid: int
+
+
+class BuilderActor:
+    """Builds candidates on the cores that no device has."""
+
+    def __init__(
+        self, devices: Sequence[DeviceSpec], settings: MeasureSettings, target_kind: str
+    ) -> None:
+        cores = leave_cores(devices)
+        kind = device_kind(devices[0].kind)
+        self._builder = kind.builder(devices[0], cores, settings, target_kind)
+
+    def start(self) -> Started | Failure:
+        """Returns when it can build."""
+        return _started(self._builder.start)
+
+    def build(self, job: Job) -> tuple[Report, Artifact | None]:
+        """The report for the pool, and apart from it the artifact, which goes to a device."""
+        built = self._builder.build(job)
+        overhead = time.process_time() + self._builder.overhead_cpu_s()
+        if isinstance(built, Artifact):
+            return Report(None, overhead), built
+        return Report(built, overhead), None
+
+    def stop(self) -> None:
+        """Ends the child processes."""
+        self._builder.close()
+
+
+class DeviceActor:
+    """One device. The actor itself stays off the device's cores."""
+
+    def __init__(
+        self,
+        spec: DeviceSpec,
+        devices: Sequence[DeviceSpec],
+        settings: MeasureSettings,
+        target_kind: str,
+    ) -> None:
+        leave_cores(devices)
+        self._worker = device_kind(spec.kind).worker(spec, settings, target_kind)
+
+    def start(self) -> Started | Failure:
+        """Returns when it can measure."""
+        return _started(self._worker.start)
+
+    def measure(self, job: Job, artifact: Artifact) -> Report:
+        """Times an artifact."""
+        return self._report(self._worker.measure(job, artifact))
+
+    def build_and_measure(self, job: Job) -> Report:
+        """Builds a candidate and times it."""
+        return self._report(self._worker.build_and_measure(job))
+
+    def check(self, job: Job) -> Any:
+        """Relative error against the unscheduled operator, or a `Failure`."""
+        return _caught(lambda: self._worker.check(job))
+
+    def call(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
+        """The value of a function run on the device, or a `Failure`."""
+        return _caught(lambda: self._worker.call(function, arguments, timeout_s))
+
+    def canary(self) -> Any:
+        """A `Canary`, or a `Failure`."""
+        return _caught(self._worker.canary)
+
+    def stop(self) -> None:
+        """Ends the child processes and gives the device back."""
+        self._worker.close()
+
+    def _report(self, outcome: Outcome) -> Report:
+        return Report(outcome, time.process_time() + self._worker.overhead_cpu_s())
+
+
+def _started(start: Callable[[], None]) -> Started | Failure:
+    failure = _caught(start)
+    return failure if failure is not None else Started(platform.node(), os.getpid())
+
+
+def _caught(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except (InputError, ChildFailure) as error:
+        return Failure(error)

@@ -1,0 +1,88 @@
+"""CPU cores that belong to one device: who gets which, and a lock that holds them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+from release_ray.core.errors import InputError
+from release_ray.measure.jobs import DeviceSpec
+
+GRACE_S = 3.0
+"""How long a lock is waited for: a pool that has just been shut down lets go of its own."""
+
+
+def free_cores(devices: Iterable[DeviceSpec], cores: Sequence[int]) -> tuple[int, ...]:
+    """Those of `cores` that no device has, for everything that is not a measurement.
+
+    All of them where devices have every one: then there is nothing to keep apart.
+    """
+    taken = {core for device in devices for core in device.cores}
+    return tuple(core for core in cores if core not in taken) or tuple(cores)
+
+
+def leave_cores(devices: Iterable[DeviceSpec]) -> tuple[int, ...]:
+    """Moves this process, and what it will start, off the cores that devices have.
+
+    Returns the cores it is left with. Devices must be chosen before, for they take their cores
+    from those that a process may use.
+    """
+    cores = free_cores(devices, sorted(os.sched_getaffinity(0)))
+    os.sched_setaffinity(0, cores)
+    return cores
+
+
+class CoreLocks:
+    """Locks on cores of this host, one file each. They are gone when the process is.
+
+    The files lie in a folder of the user's under the system's folder for temporary ones.
+    """
+
+    def __init__(self, cores: Iterable[int], folder: Path | None = None) -> None:
+        """Takes all of `cores`.
+
+        Raises:
+            InputError: another process has one; the message names the core and the process.
+        """
+        self._folder = folder or Path(tempfile.gettempdir(), f"release_ray-{os.getuid()}", "cores")
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._files: list[IO[str]] = []
+        try:
+            for core in cores:
+                self._files.append(self._take(core))
+        except InputError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Lets go of them; a second time does nothing."""
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+    def _take(self, core: int) -> IO[str]:
+        file = open(self._folder / f"core-{core}.lock", "a+")  # noqa: SIM115 - open while held
+        deadline = time.monotonic() + GRACE_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    file.seek(0)
+                    holder = file.read().strip() or "unknown"
+                    file.close()
+                    raise InputError(
+                        f"devices: CPU core {core} is in use by another pool (pid {holder});"
+                        " wait for it, or ask for fewer cores with --devices cpu:COUNTxCORES"
+                    ) from None
+                time.sleep(0.05)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        return file

@@ -1,0 +1,189 @@
+"""The simulated device: a made-up latency for every configuration, the same each time.
+
+For tests of the pool and the search without a compiler, and for planning. The latency is a smooth
+function of the knob values with a hidden optimum for every workload, so there is something to
+learn; it is no model of any hardware.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl
+
+from release_ray.core.errors import InputError
+from release_ray.core.settings import MeasureSettings
+from release_ray.core.statuses import Status
+from release_ray.measure.devices.base import CandidateBuilder, DeviceKind, DeviceWorker
+from release_ray.measure.jobs import Artifact, Canary, DeviceSpec, Job, Outcome, Workload
+from release_ray.measure.scheduler import NOTHING_DONE
+
+OPTIONS = {
+    "build_s": 0.0,  # seconds that a build takes
+    "run_s": 0.0,  # seconds that a measurement takes, whatever the latency
+    "noise": 0.0,  # relative standard deviation of latencies
+    "crash": 0.0,  # share of configurations whose kernel crashes
+    "build_error": 0.0,  # share of configurations that cannot be built
+    "gflops": 100.0,  # speed of the best possible configuration
+}
+
+
+class SimKind(DeviceKind):
+    """`sim:COUNT`, or `sim:COUNT?run_s=0.25&noise=0.01`; see `OPTIONS`."""
+
+    name: ClassVar[str] = "sim"
+    builds: ClassVar[bool] = True
+    simulated: ClassVar[bool] = True
+
+    def expand(self, options: str, cores: Sequence[int]) -> list[DeviceSpec]:
+        number, _, query = options.partition("?")
+        if not (number or "1").isdigit() or int(number or "1") < 1:
+            raise InputError(f"devices: cannot read sim:{options}; write sim:COUNT as sim:2")
+        chosen = dict(OPTIONS)
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name not in OPTIONS:
+                raise InputError(f"devices: sim has no option {name!r}; use {', '.join(OPTIONS)}")
+            try:
+                chosen[name] = float(value)
+            except ValueError:
+                raise InputError(f"devices: sim's {name}={value} is not a number") from None
+        return [
+            DeviceSpec(f"sim:{i}", self.name, (), dict(chosen)) for i in range(int(number or "1"))
+        ]
+
+    def builder(
+        self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str
+    ) -> CandidateBuilder:
+        return SimBuilder(spec)
+
+    def worker(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> DeviceWorker:
+        return SimWorker(spec, settings)
+
+
+class SimBuilder(CandidateBuilder):
+    """Sleeps for as long as a build takes, and builds nothing."""
+
+    def __init__(self, spec: DeviceSpec) -> None:
+        self._options = {**OPTIONS, **spec.options}
+
+    def start(self) -> None:
+        """Always ready."""
+
+    def build(self, job: Job) -> Artifact | Outcome:
+        build_s = self._options["build_s"]
+        time.sleep(build_s)
+        if _chance(job, "build_error") < self._options["build_error"]:
+            return replace(
+                NOTHING_DONE,
+                job_id=job.id,
+                status=Status.BUILD_ERROR,
+                message="simulated build error",
+                host=platform.node(),
+                build_s=build_s,
+            )
+        return Artifact("sim", b"", (), build_s=build_s)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class SimWorker(DeviceWorker):
+    """Sleeps for as long as a measurement takes, and makes up the outcome."""
+
+    def __init__(self, spec: DeviceSpec, settings: MeasureSettings) -> None:
+        self._spec = spec
+        self._options = {**OPTIONS, **spec.options}
+        self._settings = settings
+        self._builder = SimBuilder(spec)
+
+    def start(self) -> None:
+        """Always ready."""
+
+    def measure(self, job: Job, artifact: Artifact) -> Outcome:
+        run_s = self._options["run_s"]
+        time.sleep(run_s)
+        done = replace(
+            NOTHING_DONE,
+            job_id=job.id,
+            device=self._spec.name,
+            host=platform.node(),
+            build_s=artifact.build_s,
+            run_s=run_s,
+        )
+        if _chance(job, "crash") < self._options["crash"]:
+            return replace(done, status=Status.CRASH, message="killed by SIGSEGV (simulated)")
+        latency_s = simulated_latency_s(job.workload, job.decisions, self._options["gflops"])
+        latency_s *= math.exp(self._options["noise"] * _normal(job))
+        if job.best_s is not None and latency_s > self._settings.early_stop * job.best_s:
+            return replace(done, status=Status.SLOW, bound_s=latency_s)
+        return replace(done, status=Status.OK, latency_s=latency_s)
+
+    def build_and_measure(self, job: Job) -> Outcome:
+        built = self._builder.build(job)
+        if isinstance(built, Artifact):
+            return self.measure(job, built)
+        return replace(built, device=self._spec.name)
+
+    def check(self, job: Job) -> float:
+        return 0.0
+
+    def call(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
+        raise InputError(f"devices: {self._spec.name} is simulated and runs no programs; use cpu")
+
+    def canary(self) -> Canary:
+        return Canary(self._options["gflops"], 2 * self._options["noise"])
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def simulated_latency_s(workload: Workload, decisions: str, gflops: float) -> float:
+    """The latency of a configuration: at `gflops` at the hidden optimum, more with the distance.
+
+    Each number of the decisions has a preferred size and a weight, drawn from the workload's key.
+    A tile prefers a certain share of its loop at every level, on a logarithmic scale.
+    """
+    distance = 0.0
+    for place, value in _coordinates(json.loads(decisions)):
+        preferred, weight = (
+            _fraction(workload.key, place, "at"),
+            _fraction(workload.key, place, "w"),
+        )
+        distance += weight * (value - preferred) ** 2
+    best_s = max(workload.flops, 1.0) / (gflops * 1e9)
+    return best_s * (1.0 + 4.0 * distance)
+
+
+def _coordinates(decisions: Any) -> Iterator[tuple[str, float]]:
+    """Numbers in about [0, 1] with the name of their place."""
+    for index, value in enumerate(decisions):
+        if isinstance(value, list):
+            extent = math.log2(max(2, math.prod(value)))
+            # The last level follows from the others.
+            for level, factor in enumerate(value[:-1]):
+                share = math.log2(max(1, factor)) / extent
+                yield f"{index}.{level}", share * len(value) / 2
+        else:
+            yield f"{index}", math.log2(1 + abs(value)) / 10
+
+
+def _fraction(*parts: str) -> float:
+    """A number in [0, 1) that the parts decide, on any machine."""
+    digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _chance(job: Job, event: str) -> float:
+    return _fraction(job.workload.key, job.decisions, event)
+
+
+def _normal(job: Job) -> float:
+    """A standard normal number that belongs to the configuration (Box and Muller)."""
+    radius = math.sqrt(-2 * math.log(1 - _chance(job, "radius")))
+    return radius * math.cos(2 * math.pi * _chance(job, "angle"))

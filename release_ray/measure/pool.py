@@ -1,0 +1,195 @@
+"""The driver's handle of a measurement pool: jobs in, outcomes out, in the order they come."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayError
+
+from release_ray.core.errors import InputError, WorkFailed
+from release_ray.core.settings import MeasureSettings
+from release_ray.measure.actors import BuilderActor, DeviceActor, Failure
+from release_ray.measure.devices import device_kind
+from release_ray.measure.jobs import Canary, DeviceSpec, Job, Outcome
+from release_ray.measure.pool_actor import PoolActor, PoolStats
+
+logger = logging.getLogger(__name__)
+
+MAX_RESTARTS = 3
+"""How often Ray starts a crashed builder or device actor again."""
+_GRACE_S = 2.0
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class MeasurePool:
+    """Builders and devices at work on a cluster. `start` makes one; `shutdown` ends it."""
+
+    def __init__(
+        self, pool: ActorHandle, workers: Sequence[ActorHandle], specs: Sequence[DeviceSpec]
+    ) -> None:
+        self._pool = pool
+        self._workers = tuple(workers)
+        self._specs = tuple(specs)
+        self._received = 0
+
+    @staticmethod
+    def start(
+        devices: Sequence[DeviceSpec],
+        builders: int,
+        settings: MeasureSettings,
+        target_kind: str = "llvm",
+    ) -> MeasurePool:
+        """A pool whose actors are on their way up; jobs may be submitted at once.
+
+        Ray is initialised already. Actors start, and load the compiler, in the background.
+
+        Args:
+            devices: at least one, all real or all simulated.
+            builders: actors that only build; 0 leaves building to the devices.
+            target_kind: TVM's name of the target kind, such as `llvm`.
+
+        Raises:
+            InputError: devices that do not go together.
+        """
+        if not devices:
+            raise InputError("devices: none given; use --devices auto")
+        if len({device_kind(device.kind).simulated for device in devices}) > 1:
+            raise InputError("devices: real and simulated ones do not mix; ask for one sort")
+        environment = _runtime_env()
+        common = (tuple(devices), settings, target_kind)
+        device_actors = {
+            spec.name: ray.remote(DeviceActor)
+            .options(num_cpus=len(spec.cores), max_restarts=MAX_RESTARTS, runtime_env=environment)
+            .remote(spec, *common)
+            for spec in devices
+        }
+        builder_cpus = _builder_cpus(devices, builders)
+        builder_actors = {
+            f"builder:{index}": ray.remote(BuilderActor)
+            .options(num_cpus=builder_cpus, max_restarts=MAX_RESTARTS, runtime_env=environment)
+            .remote(*common)
+            for index in range(builders)
+        }
+        pool = (
+            ray.remote(PoolActor)
+            .options(num_cpus=0, runtime_env=environment)
+            .remote(builder_actors, device_actors, tuple(devices), settings)
+        )
+        pool.start.remote()
+        workers = [*builder_actors.values(), *device_actors.values()]
+        return MeasurePool(pool, workers, devices)
+
+    @property
+    def devices(self) -> tuple[DeviceSpec, ...]:
+        return self._specs
+
+    def ready(self) -> None:
+        """Waits until every device, and a builder, is up.
+
+        Raises:
+            InputError: a device is somebody else's.
+            WorkFailed: a device cannot be started.
+        """
+        failure = self._ask(self._pool.ready.remote())
+        if isinstance(failure, Failure):
+            if isinstance(failure.error, InputError):
+                raise failure.error
+            raise WorkFailed(f"devices: {failure.error}")
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queues jobs after those that are queued. Each will have exactly one outcome."""
+        self._ask(self._pool.submit.remote(list(jobs)))
+
+    def wait(self, timeout_s: float) -> list[Outcome]:
+        """Outcomes that came since the last call; waits for one, at most `timeout_s`.
+
+        An interrupted call loses none: the next one has them.
+        """
+        outcomes = self._ask(self._pool.next_outcomes.remote(self._received, timeout_s))
+        self._received += len(outcomes)
+        return outcomes
+
+    def call_on_device(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
+        """Runs `package.module:function` alone on a device, in its child process.
+
+        Raises:
+            ChildFailure: it raised, died or took too long.
+            InputError: the devices run no programs.
+        """
+        return _value(self._ask(self._pool.call.remote(function, tuple(arguments), timeout_s)))
+
+    def check(self, job: Job) -> float:
+        """max|a-b| / max|b| of the candidate's output against the unscheduled operator's.
+
+        Raises:
+            ChildFailure: there was no output.
+        """
+        return _value(self._ask(self._pool.check.remote(job)))
+
+    def canary(self, device: str) -> Canary:
+        """The speed of a fixed kernel on the device of that name. Raises `ChildFailure`."""
+        return _value(self._ask(self._pool.canary.remote(device)))
+
+    def stats(self) -> PoolStats:
+        """What the pool has done so far."""
+        return self._ask(self._pool.stats.remote())
+
+    def shutdown(self) -> None:
+        """Ends all actors and their child processes, whatever they are doing."""
+        ray.kill(self._pool)
+        # Asked first, an actor gives its device back in order; a busy one is killed, and the
+        # kernel then kills its children.
+        stops = [worker.stop.remote() for worker in self._workers]
+        ray.wait(stops, num_returns=len(stops), timeout=_GRACE_S)
+        for worker in self._workers:
+            ray.kill(worker)
+
+    @staticmethod
+    def _ask(reply: ray.ObjectRef) -> Any:
+        try:
+            return ray.get(reply)
+        except RayError as error:
+            raise WorkFailed(f"the measurement pool is gone: {error}") from error
+
+
+def _value(answer: Any) -> Any:
+    if isinstance(answer, Failure):
+        raise answer.error
+    return answer
+
+
+def _builder_cpus(devices: Sequence[DeviceSpec], builders: int) -> int:
+    """CPUs a builder reserves: 1, or 0 where Ray has fewer, for it would never be started."""
+    if not any(device.cores for device in devices):
+        return 0
+    wanted = builders + sum(len(device.cores) for device in devices)
+    return 1 if wanted <= ray.cluster_resources().get("CPU", 0) else 0
+
+
+def _runtime_env() -> dict[str, Any]:
+    """What Ray's workers need to import this package: nothing where it is installed.
+
+    They have the driver's working directory and the script's folder in their path anyway. An
+    environment of its own costs the start of a process, so none is asked for without need.
+    """
+    in_reach = {Path.cwd(), Path(sys.path[0]).resolve()} if sys.path else {Path.cwd()}
+    if _ROOT in in_reach or _installed():
+        return {}
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    return {"env_vars": {"PYTHONPATH": path}}
+
+
+def _installed() -> bool:
+    try:
+        importlib.metadata.distribution("release-ray")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
