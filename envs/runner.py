@@ -156,7 +156,6 @@ def _draw(logits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.
 def _episodes(walk: Walk) -> list[MultiAgentEpisode]:
     """One episode a walker, in which its sketch's agents act."""
     steps = walk.rewards.shape[1]
-    infos = InfiniteLookbackBuffer([{}] * (steps + 1))
     episodes = []
     for walker, agents in enumerate(walk.filled.sum(axis=1)):
         episode = MultiAgentEpisode(
@@ -170,7 +169,7 @@ def _episodes(walk: Walk) -> list[MultiAgentEpisode]:
             name = agent_name(slot)
             episode.agent_episodes[name] = SingleAgentEpisode(
                 observations=InfiniteLookbackBuffer(walk.observations[walker, slot]),
-                infos=infos,
+                infos=InfiniteLookbackBuffer([{}] * (steps + 1)),
                 actions=InfiniteLookbackBuffer(walk.actions[walker, slot]),
                 rewards=InfiniteLookbackBuffer(walk.rewards[walker]),
                 extra_model_outputs={

@@ -22,8 +22,8 @@ class Walkers:
 
     `score` maps `n x width` points to `n` predicted fitness values. `measured` (`m x width`) and
     `fitness` (`m`) are what the hardware has said: there the reward follows the measurement, and
-    elsewhere the prediction. A share of `measured_starts` of the walkers start from the best
-    measured, the others anywhere. A walk has `steps` steps.
+    elsewhere the prediction. A share of `measured_starts` of the walkers start from the
+    `best_starts` best measured, the others anywhere. A walk has `steps` steps.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Walkers:
         measured: np.ndarray | None = None,
         fitness: np.ndarray | None = None,
         measured_starts: float = 0.5,
+        best_starts: int = 8,
     ) -> None:
         self.space = space
         self.count = count
@@ -46,8 +47,7 @@ class Walkers:
         self._best = np.zeros((0, space.width), np.int32)
         if measured is not None and fitness is not None and len(measured):
             self._known = dict(zip(keys(measured), map(float, fitness), strict=True))
-            order = np.argsort(-np.asarray(fitness), kind="stable")
-            self._best = measured[order[: round(measured_starts * count)]].astype(np.int32)
+            self._best = _best(measured, fitness, best_starts, round(measured_starts * count))
         self._scored: list[tuple[np.ndarray, np.ndarray]] = []
         self.points = np.zeros((count, space.width), np.int32)
         self.fitness = np.zeros(count, np.float32)
@@ -118,6 +118,15 @@ class Walkers:
             ],
             np.float32,
         )
+
+
+def _best(measured: np.ndarray, fitness: np.ndarray, distinct: int, count: int) -> np.ndarray:
+    """`count` rows of the `distinct` best measured, over and over; none where all failed."""
+    order = np.argsort(-np.asarray(fitness), kind="stable")
+    order = order[np.asarray(fitness)[order] > 0][:distinct]
+    if not len(order):
+        return measured[:0].astype(np.int32)
+    return measured[np.resize(order, count)].astype(np.int32)
 
 
 def finite(scores: np.ndarray) -> np.ndarray:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from envs.walkers import Walkers
 from policies.base import Policy, SearchState, best_unvisited, enumerate_all
+from release_ray.core.settings import AgentSettings
 from samplers.base import Candidates
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class PPOPolicy(Policy):
 
     _algorithm: KnobPPO | None = None
 
-    def __init__(self, settings: Any, seed: int = 0) -> None:
+    def __init__(self, settings: AgentSettings, seed: int = 0) -> None:
         super().__init__(settings, seed)
         self._lock = threading.Lock()
 
@@ -81,6 +82,7 @@ class PPOPolicy(Policy):
             measured=state.measured,
             fitness=state.fitness,
             measured_starts=settings.measured_starts,
+            best_starts=settings.best_starts,
         )
         return walkers, max(1, settings.model_calls // (count * (steps + 1)))
 

@@ -32,18 +32,19 @@ class AgentSettings(Settings):
     """The reinforcement-learning agent: PPO over knob agents (paper: section 4, and its code)."""
 
     walkers: int = Field(64, ge=1, description="walkers that step together (paper: 128)")
-    steps: int = Field(10, ge=1, description="steps of a walk between updates (paper: up to 500)")
+    steps: int = Field(5, ge=1, description="steps of a walk between updates (paper: up to 500)")
     model_calls: int = Field(5000, ge=1, description="configurations scored a round")
     measured_starts: float = Field(
         0.5, ge=0, le=1, description="share of walkers that start from the best measured"
     )
+    best_starts: int = Field(8, ge=1, description="distinct configurations that these start from")
     stay_bias: float = Field(3.0, description="initial logit of `stay`: a step changes few knobs")
     hidden: tuple[int, ...] = Field((64, 64), description="hidden layers (paper: 20-20)")
     lr: float = Field(3e-3, gt=0, description="Adam's learning rate (paper: 1e-3)")
     gamma: float = Field(0.9, ge=0, le=1, description="discount")
     gae_lambda: float = Field(0.99, ge=0, le=1, description="of generalised advantages")
     epochs: int = Field(3, ge=1, description="passes over a batch")
-    minibatch: int = Field(1024, ge=1, description="agent steps a mini-batch (paper: 32)")
+    minibatch: int = Field(2048, ge=1, description="agent steps a mini-batch (paper: 32)")
     clip: float = Field(0.2, gt=0, description="PPO's clipping range")
     entropy: float = Field(0.01, ge=0, description="entropy coefficient (paper: 0.3)")
     value_coefficient: float = Field(1.0, ge=0, description="weight of the value loss")

@@ -1,0 +1,93 @@
+"""The agent itself, on RLlib."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import policies
+from envs.observation import OBSERVATION
+from envs.runner import MODULE_ID
+from policies.knob_ppo import generalised_advantages
+from release_ray.core.settings import AgentSettings
+from release_ray.testing import synthetic
+from release_ray.testing.policies import COUNT, search_state
+from release_ray.testing.recorded import RecordedLayer
+
+RECORDED = Path(__file__).parents[1] / "data" / "recorded_conv2d_64x56x56.json"
+
+
+@pytest.fixture
+def agent(ray_local):
+    policy = policies.create("ppo", AgentSettings(model_calls=2000), seed=0)
+    yield policy
+    policy.close()
+
+
+def test_beats_random_on_a_recorded_layer(agent):
+    layer = RecordedLayer.load(RECORDED)
+    truth = layer.truth()
+    state = layer.search_state(96, sample=0, seed=0)
+    proposed = truth(agent.propose(state, 32).points).mean()
+    drawn = policies.create("random", agent.settings).propose(
+        layer.search_state(96, sample=0, seed=0), 32
+    )
+    assert proposed > truth(drawn.points).mean() + 0.1
+    assert set(agent.metrics) == {"policy_loss", "vf_loss", "entropy", "reward"}
+
+
+def test_illegal_moves_have_no_probability_and_stay_is_preferred(agent):
+    agent.prepare()
+    module = agent._algorithm.env_runner.module[MODULE_ID]
+    seen = torch.rand(5, OBSERVATION)
+    seen[:, :3] = torch.tensor([0.0, 1.0, 1.0])
+    chances = torch.softmax(module.forward_exploration({"obs": seen})["action_dist_inputs"], dim=-1)
+    assert (chances[:, 0] == 0).all()
+    assert (chances[:, 1] > 0.9).all()
+
+
+def test_prepared_in_one_thread_proposes_in_another_as_in_the_main_one(agent):
+    task = synthetic.bowl()
+    here = policies.create("ppo", agent.settings, seed=0)
+    expected = here.propose(search_state(task), COUNT)
+    here.close()
+    found = []
+    for work in (
+        agent.prepare,
+        lambda: found.append(agent.propose(search_state(task), COUNT)),
+    ):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    np.testing.assert_array_equal(found[0].points, expected.points)
+
+
+def test_learns_on_without_losing_what_it_knew(agent):
+    task = synthetic.bowl()
+    reached = [
+        float(agent.propose(search_state(task, seed=seed), COUNT).scores.mean())
+        for seed in range(4)
+    ]
+    assert min(reached[1:]) > 0.8 * reached[0]
+
+
+def test_refuses_to_start_a_ray_of_its_own(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    policy = policies.create("ppo", AgentSettings())
+    with pytest.raises(RuntimeError, match="ray.init"):
+        policy.prepare()
+
+
+def test_generalised_advantages_of_a_walk():
+    rewards = np.array([[1.0, 0.0]])
+    values = np.array([[0.5, 0.25, 2.0]])
+    last = 0.0 + 0.9 * 2.0 - 0.25
+    first = 1.0 + 0.9 * 0.25 - 0.5
+    np.testing.assert_allclose(
+        generalised_advantages(rewards, values, 0.9, 0.8),
+        [[first + 0.9 * 0.8 * last, last]],
+    )
