@@ -1,0 +1,179 @@
+"""MetaSchedule's JSON database: how best records leave for stock TVM, and come from it.
+
+It is a format of exchange. One torn line makes it unloadable for MetaSchedule, so the files are
+replaced as a whole, and what is read here may have bad lines: they are named and left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
+from tvm.target import Target
+
+from release_ray.core.errors import InputError
+from release_ray.targets import target_json
+from release_ray.tasks import Task, workload_key
+
+logger = logging.getLogger(__name__)
+
+WORKLOADS: Final = "database_workload.json"
+RECORDS: Final = "database_tuning_record.json"
+
+FAILED_S: Final = 1e9
+"""MetaSchedule stores a failure as 1e10 s."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A task's schedule that is to be written."""
+
+    task: Task
+    trace_json: str = field(repr=False)
+    """The whole trace, postprocessors included."""
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class ForeignRecord:
+    """A measurement as somebody's database holds it."""
+
+    key: str
+    """Of the workload: `tasks.workload_key`."""
+    module: IRModule = field(repr=False)
+    trace_json: str = field(repr=False)
+    latency_s: float
+    target_json: str | None
+    """Canonical; None where the database does not say it."""
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What could be read from a database."""
+
+    records: tuple[ForeignRecord, ...]
+    skipped: tuple[str, ...]
+    """`file:line: why` for each line that could not be read."""
+
+
+def write_database(directory: Path, entries: Iterable[Entry]) -> None:
+    """Replace both files of a directory by these records, each file atomically."""
+    workloads: dict[str, int] = {}
+    workload_lines, record_lines = [], []
+    for entry in entries:
+        module = entry.task.module
+        key = workload_key(module)
+        if key not in workloads:
+            workloads[key] = len(workloads)
+            workload_lines.append(_dump(Workload(module).as_json()))
+        arguments = [info.as_json() for info in ArgInfo.from_prim_func(module["main"])]
+        target = json.loads(target_json(entry.task.target))
+        record = [json.loads(entry.trace_json), [entry.latency_s], target, arguments]
+        record_lines.append(_dump([workloads[key], record]))
+    directory.mkdir(parents=True, exist_ok=True)
+    # Workloads first: a record may not point to one that is not there.
+    _replace(directory / WORKLOADS, workload_lines)
+    _replace(directory / RECORDS, record_lines)
+
+
+def open_database(directory: Path) -> JSONDatabase:
+    """The database of a directory as MetaSchedule's own object, as `compile_network` takes it."""
+    return JSONDatabase(str(directory / WORKLOADS), str(directory / RECORDS), allow_missing=False)
+
+
+def read_database(directory: Path) -> Foreign:
+    """Every measurement of a database; failures are left out, and bad lines are named.
+
+    Raises:
+        InputError: one of the two files is not there or cannot be read.
+    """
+    skipped: list[str] = []
+    workloads: dict[int, Workload] = {}
+    for index, where, line in _lines(directory / WORKLOADS):
+        try:
+            workloads[index] = Workload.from_json(json.loads(line))
+        except Exception as error:  # foreign data: JSON, base64 and TVM's own errors alike
+            skipped.append(_bad(where, error))
+    records = []
+    for _, where, line in _lines(directory / RECORDS):
+        try:
+            index, content = json.loads(line)
+            if index not in workloads:
+                raise ValueError(f"there is no workload {index}")
+            record = _record(content, workloads[index])
+        except Exception as error:  # as above
+            skipped.append(_bad(where, error))
+            continue
+        if record is not None:
+            records.append(record)
+    for message in skipped:
+        logger.warning("skipped %s", message)
+    return Foreign(tuple(records), tuple(skipped))
+
+
+def _record(content: Any, workload: Workload) -> ForeignRecord | None:
+    record = TuningRecord.from_json(content, workload)
+    seconds = [float(value) for value in record.run_secs or ()]
+    if not seconds:
+        return None
+    latency_s = sum(seconds) / len(seconds)
+    if not math.isfinite(latency_s) or not 0 < latency_s < FAILED_S:
+        return None
+    target: Target | None = record.target
+    return ForeignRecord(
+        key=workload_key(workload.mod),
+        module=workload.mod,
+        trace_json=json.dumps(content[0]),
+        latency_s=latency_s,
+        target_json=None if target is None else target_json(target),
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
+    """(index of the line, `file:line`, text) of the lines that hold something."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"database {str(path)!r} cannot be read: {error.strerror}") from None
+    for index, line in enumerate(text.splitlines()):
+        if line.strip():
+            yield index, f"{path.name}:{index + 1}", line
+
+
+def _bad(where: str, error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{where}: {lines[-1] if lines else type(error).__name__}"
+
+
+def _dump(content: Any) -> str:
+    return json.dumps(content, default=_plain, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    """TVM's containers and numbers as Python's."""
+    if hasattr(value, "items"):
+        return dict(value.items())
+    if isinstance(value, Iterable):
+        return list(value)
+    return int(value)
+
+
+def _replace(path: Path, lines: list[str]) -> None:
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        file.writelines(f"{line}\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
+    os.chmod(file.name, 0o644)  # as a file that open() makes, not private as a temporary one
+    os.replace(file.name, path)
