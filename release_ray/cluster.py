@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from release_ray.core.errors import InputError
-
-_log = logging.getLogger(__name__)
+from release_ray.measure.devices.cores import leave_cores
+from release_ray.measure.jobs import DeviceSpec
 
 _REACH_S = 5.0
 _OBJECT_STORE_BYTES = 256 * 2**20
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[None]:
+def connected(address: str | None, devices: Sequence[DeviceSpec]) -> Iterator[None]:
     """Connects to the cluster at `address` (else `RAY_ADDRESS`), or starts one on this host.
 
     A cluster started here ends with the context, and is never the one that happens to run on the
-    host already. Raises `InputError` for a cluster that cannot be reached or joined.
+    host already. This process and that cluster keep off the cores of `devices` meanwhile.
+
+    Raises `InputError` for a cluster that cannot be reached or joined.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Without it Ray hides the GPUs of every actor that asks for none by rewriting its environment.
@@ -32,26 +34,24 @@ def connected(address: str | None) -> Iterator[None]:
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS") or None
+    cores = os.sched_getaffinity(0)
     if address in (None, "local"):
-        _start_local(ray)
+        leave_cores(devices)
+        _start_local(ray, len(cores))
     else:
         _join(ray, str(address))
     try:
         yield
     finally:
         ray.shutdown()
+        os.sched_setaffinity(0, cores)
 
 
-def is_own(address: str | None) -> bool:
-    """Whether a run with this `--address` starts a cluster of its own."""
-    return (address or os.environ.get("RAY_ADDRESS") or "local") == "local"
-
-
-def _start_local(ray) -> None:
+def _start_local(ray, cores: int) -> None:
     ray.init(
         # Without this, Ray joins whatever cluster runs on the host.
         address="local",
-        num_cpus=max(2, len(os.sched_getaffinity(0))),
+        num_cpus=max(2, cores),
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,

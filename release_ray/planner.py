@@ -11,13 +11,14 @@ import hashlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from policies.base import Policy, SearchState
 from release_ray.core.cost_model import CostModel
 from release_ray.core.settings import TuneSettings
-from release_ray.core.space import keys
+from release_ray.core.space import KnobSpace, keys
 from release_ray.core.statuses import Status
 from release_ray.sketches import Sketches, values_from_json
 from release_ray.tasks import Task
@@ -78,48 +79,67 @@ class Observation:
 
 
 class TaskPlanner:
-    """Plans the rounds of one task. Not thread-safe: absorb and plan take turns."""
+    """Plans the rounds of one task. Not thread-safe: absorb and plan take turns.
 
-    def __init__(
-        self, task: Task, sketches: Sketches, settings: TuneSettings, sampler: Sampler
-    ) -> None:
+    The sketches are made by the first plan, not before: with many tasks they take seconds, in
+    which the hardware can already measure the first task.
+    """
+
+    def __init__(self, task: Task, settings: TuneSettings, sampler: Sampler) -> None:
         self.task = task
-        self.sketches = sketches
-        self.space = sketches.space
         self.best_s: float | None = None
         self.rounds = 0
         self._settings = settings
         self._sampler = sampler
         self._visited: set[bytes] = set()
+        self._unsettled: list[Observation] = []
         self._points: list[np.ndarray] = []
         self._latencies: list[float | None] = []
+        self._made_sketches = False
+
+    @cached_property
+    def sketches(self) -> Sketches:
+        """The task's design space."""
+        self._made_sketches = True
+        return Sketches(self.task)
+
+    @property
+    def space(self) -> KnobSpace:
+        """The knobs of the sketches."""
+        return self.sketches.space
 
     @property
     def exhausted(self) -> bool:
-        """Whether every configuration has been visited."""
-        return len(self._visited) >= self.space.size
+        """Whether every configuration has been visited, as far as is known without sketches."""
+        return self._made_sketches and len(self._visited) >= self.space.size
 
     def absorb(self, observations: Iterable[Observation]) -> None:
-        """Learns results, in the order given: the order in which they were planned.
-
-        A configuration that does not fit the sketches (another version of TVM made it) is left out.
-        """
+        """Learns results, in the order given: the order in which they were planned."""
         for seen in observations:
+            self._unsettled.append(seen)
+            if seen.status is Status.OK and seen.latency_s is not None:
+                self.best_s = min(self.best_s or seen.latency_s, seen.latency_s)
+
+    def _settle(self) -> None:
+        """Turns what was absorbed into points.
+
+        What does not fit the sketches (another version of TVM measured it) is left out.
+        """
+        for seen in self._unsettled:
             try:
                 point = self.space.point(seen.sketch, values_from_json(seen.decisions))
             except (KeyError, ValueError, IndexError):
                 _log.warning("%s: %s does not fit the sketches", self.task.name, seen.decisions)
                 continue
             self._visited.add(point.tobytes())
-            if not seen.status.measured and not seen.status.blames_candidate:
-                continue
-            self._points.append(point)
-            self._latencies.append(seen.latency_s)
-            if seen.status is Status.OK and seen.latency_s is not None:
-                self.best_s = min(self.best_s or seen.latency_s, seen.latency_s)
+            if seen.status.measured or seen.status.blames_candidate:
+                self._points.append(point)
+                self._latencies.append(seen.latency_s)
+        self._unsettled.clear()
 
     def plan(self, limit: int, policy: Policy | None) -> Plan:
         """At most `limit` new candidates. Without a policy, or anything measured, at random."""
+        self._settle()
         round_number = self.rounds
         self.rounds += 1
         rng = np.random.default_rng(
@@ -129,9 +149,7 @@ class TaskPlanner:
         if policy is None or self.best_s is None:
             self._fill_at_random(admission, limit, rng)
             return Plan(round_number, tuple(admission.admitted), tuple(admission.refused))
-        proposals = policy.propose(
-            self._state(rng, round_number), self._settings.sampler.candidates
-        )
+        proposals = policy.propose(self._state(rng), self._settings.sampler.candidates)
         clusters = 0
         wanted = limit
         for attempt in range(_ATTEMPTS):
@@ -154,7 +172,7 @@ class TaskPlanner:
             tuple(sorted(policy.metrics.items())),
         )
 
-    def _state(self, rng: np.random.Generator, round_number: int) -> SearchState:
+    def _state(self, rng: np.random.Generator) -> SearchState:
         points = np.array(self._points, np.int32).reshape(len(self._points), self.space.width)
         fitness = self._fitness()
         model = CostModel(self._settings.cost_model, seed=self._settings.seed)

@@ -21,6 +21,7 @@ import numpy as np
 from release_ray import tvm_setup
 from release_ray.core.knobs import ChoiceKnob, Knob, TileKnob, Value
 from release_ray.core.space import KnobSpace
+from release_ray.targets import back_end
 from release_ray.tasks import Task
 
 # The place of a block that is computed inline, and the first that is not a loop's index.
@@ -49,7 +50,7 @@ class Sketches:
     """The design space of a task, and the way from its points to schedules."""
 
     def __init__(self, task: Task) -> None:
-        tvm_setup.prepare([task.target.kind.name])
+        tvm_setup.prepare([back_end(task.target)])
         from tvm.s_tir import meta_schedule
 
         self._task = task
@@ -83,6 +84,30 @@ class Sketches:
         except (KeyError, ValueError, IndexError) as error:
             raise ValueError(f"decisions {decisions} do not fit sketch {sketch}") from error
         return self._apply(sketch, values)
+
+    def recognise(self, trace_json: Sequence) -> tuple[int, str]:
+        """The sketch and the decisions of a trace as MetaSchedule's database holds it.
+
+        Raises `ValueError` where no sketch of this task has such a trace.
+        """
+        from tvm.s_tir.schedule import Schedule, Trace
+
+        schedule = Schedule(self._task.module, error_render_level="none")
+        try:
+            Trace.apply_json_to_schedule(trace_json, schedule)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise ValueError(f"its trace does not replay: {_first_line(error)}") from error
+        kinds = [inst.kind.name for inst in schedule.trace.insts]
+        for index, sketch in enumerate(self._sketches):
+            own = [inst.kind.name for inst in sketch.instructions]
+            if kinds[: len(own)] == own:
+                try:
+                    values = sketch.read_back(schedule.trace)
+                    self.space.point(index, values)
+                except (KeyError, ValueError):
+                    continue
+                return index, values_to_json(values)
+        raise ValueError("no sketch of the task has such a trace")
 
     def decisions(self, point: np.ndarray) -> str:
         """Canonical JSON of a point's knob values (values, never indices)."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import tvm
 import tvm_ffi
@@ -17,6 +19,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule import relax_integration
 from tvm.target import Target
 
+from release_ray.core.errors import InputError
 from release_ray.measure.jobs import Workload
 from release_ray.targets import target_json
 
@@ -72,6 +75,39 @@ def extract(module: IRModule, target: Target) -> list[Task]:
         operator = task.dispatched[0]
         tasks.append(Task(name, int(task.weight), _flops(operator, name), operator, target))
     return tasks
+
+
+def dump_tasks(tasks: Sequence[Task]) -> str:
+    """Tasks as JSON, for `load_tasks`."""
+    return json.dumps(
+        [
+            {
+                "name": task.name,
+                "weight": task.weight,
+                "flops": task.flops,
+                "module": task.workload.module_json,
+                "target": task.workload.target_json,
+            }
+            for task in tasks
+        ]
+    )
+
+
+def load_tasks(path: Path) -> list[Task]:
+    """The tasks that `dump_tasks` wrote to a file. Raises `InputError` where it is damaged."""
+    try:
+        return [
+            Task(
+                entry["name"],
+                entry["weight"],
+                entry["flops"],
+                tvm.ir.load_json(entry["module"]),
+                Target(json.loads(entry["target"])),
+            )
+            for entry in json.loads(path.read_text())
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): run `tune` there again") from None
 
 
 def workload_key(module: IRModule) -> str:

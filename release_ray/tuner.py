@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -95,7 +94,7 @@ class Recorded:
 
 
 class Tuner:
-    """Runs rounds until the budget is spent, everything is measured, or `stop` is set."""
+    """Runs rounds until the budget is spent or everything is measured."""
 
     def __init__(
         self,
@@ -109,7 +108,6 @@ class Tuner:
         after_round: Callable[[], None],
         listener: Listener,
         active_s: Callable[[], float],
-        stop: threading.Event,
     ) -> None:
         self._states = states
         self._pool = pool
@@ -119,7 +117,6 @@ class Tuner:
         self._after_round = after_round
         self._listener = listener
         self._active_s = active_s
-        self._stop = stop
         # Enough rounds under way that every device has its next artifact while one is planned.
         self._lookahead = max(2, 1 + math.ceil(2 * devices / settings.sampler.min_clusters))
         self._rounds: list[_Round] = []
@@ -136,39 +133,43 @@ class Tuner:
     # -- the loop ---------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Returns when the run ends; results are in the states and with the recorder."""
+        """Returns when the run ends; results are in the states and with the recorder.
+
+        On an interrupt what the pool has finished is still taken in.
+        """
+        search = ThreadPoolExecutor(1, "search")
+        try:
+            self._run(search)
+            self._drain()
+        except KeyboardInterrupt:
+            self._collect(0.0)
+            raise
+        finally:
+            search.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, search: ThreadPoolExecutor) -> None:
         planning: Future[tuple[int, Plan, float]] | None = None
-        with ThreadPoolExecutor(1, "search") as search:
-            warming = search.submit(self._warm) if self._any_measured else None
-            while not self._stop.is_set() and not self._out_of_time and not self._hopeless:
-                if planning is None:
-                    planning = self._begin_plan(search)
-                    if planning is None and self._done:
-                        break
-                elif planning.done():
-                    self._begin_round(*planning.result())
-                    planning = None
-                    if warming is None and len(self._rounds) >= self._lookahead:
-                        warming = search.submit(self._warm)
-                self._collect(_POLL_S)
-            if planning is not None:
-                planning.cancel()
-        self._drain()
-        if self._policy is not None:
-            self._policy.close()
+        warming = search.submit(self._warm) if self._any_measured else None
+        while not self._out_of_time and not self._hopeless:
+            if planning is None:
+                planning = self._begin_plan(search)
+                if planning is None and self._done:
+                    break
+            elif planning.done():
+                self._begin_round(*planning.result())
+                planning = None
+                if warming is None and len(self._rounds) >= self._lookahead:
+                    warming = search.submit(self._warm)
+            self._collect(_POLL_S)
+            if warming is not None and warming.done():
+                warming.result()
+        if planning is not None and not planning.cancel():
+            planning.result()
 
     @property
     def policy(self) -> Policy | None:
         """The policy, once it has been made."""
         return self._policy
-
-    @property
-    def unmeasured_reasons(self) -> list[tuple[str, int]]:
-        """Messages of failures, most frequent first."""
-        total: Counter[str] = Counter()
-        for state in self._states:
-            total.update(state.messages)
-        return total.most_common()
 
     @property
     def _any_measured(self) -> bool:
@@ -318,11 +319,11 @@ class Tuner:
         """Takes in what is being measured; what has not begun is called off."""
         if self._done:
             return
-        called_off = set(self._pool.cancel_waiting())
+        called_off = set(self._pool.withdraw())
         for round_ in self._rounds:
             for job in called_off & round_.jobs.keys():
                 del round_.jobs[job]
-        deadline = time.monotonic() + (0.0 if self._stop.is_set() else _DRAIN_S)
+        deadline = time.monotonic() + _DRAIN_S
         while not self._done and time.monotonic() < deadline:
             self._collect(_POLL_S)
 

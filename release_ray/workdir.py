@@ -93,6 +93,11 @@ class WorkDir:
         return self.path / "model.so"
 
     @property
+    def tasks(self) -> Path:
+        """The network's tasks, so that records can be read without the network."""
+        return self.path / "tasks.json"
+
+    @property
     def report(self) -> Path:
         return self.path / "report.html"
 
@@ -118,6 +123,20 @@ class WorkDir:
                 f"{file} is damaged ({error}): choose another --work-dir, or put back a copy"
             ) from error
 
+    def require(self, identity: Identity) -> None:
+        """Raises `InputError` where the work dir belongs to another network or target."""
+        owner = self.identity
+        if owner.fingerprint != identity.fingerprint:
+            raise InputError(
+                f"{self.path} belongs to the network {_told_apart(owner, identity)}: choose "
+                "another --work-dir"
+            )
+        if owner.target != identity.target:
+            raise InputError(
+                f"{self.path} belongs to the target {owner.target}, not {identity.target}: choose "
+                "another --work-dir"
+            )
+
     def forget_learning(self) -> None:
         """Deletes the checkpoints, as a fresh run must: they come from records it ignores.
 
@@ -137,17 +156,7 @@ class WorkDir:
                 )
             write_atomic(file, json.dumps(asdict(identity), indent=1) + "\n")
             return
-        owner = self.identity
-        if owner.fingerprint != identity.fingerprint:
-            raise InputError(
-                f"{self.path} belongs to the network {_told_apart(owner, identity)}: choose "
-                "another --work-dir"
-            )
-        if owner.target != identity.target:
-            raise InputError(
-                f"{self.path} belongs to the target {owner.target}, not {identity.target}: choose "
-                "another --work-dir"
-            )
+        self.require(identity)
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

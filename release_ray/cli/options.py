@@ -20,9 +20,7 @@ Target = Annotated[
     str | None,
     typer.Option(help="native, cuda, or any TVM target as a string or JSON. [default: native]"),
 ]
-WorkDir = Annotated[
-    Path | None, typer.Option(help="Where everything goes. [default: tuning/NAME]")
-]
+WorkDir = Annotated[Path | None, typer.Option(help="Where everything goes. [default: tuning/NAME]")]
 Tasks = Annotated[
     list[str] | None, typer.Option(help="Only tasks whose name matches; may be repeated.")
 ]
@@ -61,3 +59,9 @@ def level(verbose: int, quiet: bool) -> int:
         for name in ("ray", "tvm", "torch", "onnx", "alembic", "urllib3"):
             logging.getLogger(name).setLevel(logging.ERROR)
     return chosen
+
+
+def results() -> Console:
+    """Where results go: stdout, wide enough for a table where it is no terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=140)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from release_ray.cli import options
 from release_ray.cli.view import View, tasks_table
 from release_ray.configuration import load_settings, to_yaml
-from release_ray.core.errors import WorkFailed
+from release_ray.core.errors import Interrupted, WorkFailed
+from release_ray.events import TaskSummary
+
+if TYPE_CHECKING:
+    from release_ray.result import Result
 
 
 def tune(
@@ -79,24 +83,57 @@ def tune(
         return 0
     level = options.level(verbose, quiet)
 
-    from release_ray.session import run_tuning
+    from release_ray.session import default_work_dir, run_tuning
 
-    with View(options.console(), level) as view:
-        result = run_tuning(
-            network,
-            settings,
-            work_dir=work_dir,
-            address=address,
-            storage=storage,
-            fresh=fresh,
-            listener=view,
-        )
+    path = work_dir or default_work_dir(network)
+    try:
+        with View(options.console(), level) as view:
+            result = run_tuning(
+                network,
+                settings,
+                work_dir=path,
+                address=address,
+                storage=storage,
+                fresh=fresh,
+                listener=view,
+            )
+    except (Interrupted, WorkFailed) as end:
+        if json and end.result is not None:
+            print(end.result.to_json_line())
+        raise
     if json:
         print(result.to_json_line())
-    elif level:
-        _print_result(result)
-    if result.status == "interrupted":
-        raise KeyboardInterrupt
-    if result.status == "failed":
-        raise WorkFailed(result.reason)
+    elif not quiet:
+        _print_result(result, path)
     return 0
+
+
+def _print_result(result: Result, work_dir: Path) -> None:
+    console = options.results()
+    console.print(
+        tasks_table(
+            [
+                TaskSummary(t.name, t.weight, t.flops, t.trials, t.best_latency_s)
+                for t in result.tasks
+            ],
+            f"{result.network}: {result.trials} trials in {result.wall_s:.0f} s",
+        )
+    )
+    cpu, idle = result.cpu_s, result.device_idle_share
+    total = max(cpu.search + cpu.build + cpu.run + cpu.other, 1e-9)
+    print(
+        f"CPU time  search {cpu.search / total:.0%}, build {cpu.build / total:.0%}, "
+        f"run {cpu.run / total:.0%}, other {cpu.other / total:.0%}"
+        + (f"; devices idle {idle:.0%}" if idle is not None else "")
+    )
+    if result.failures:
+        print("failed    " + ", ".join(f"{n} {status}" for status, n in result.failures.items()))
+    latency = result.latency_ms
+    if latency.default and latency.tuned:
+        print(
+            f"latency   {latency.default:.3f} ms -> {latency.tuned:.3f} ms "
+            f"({latency.default / latency.tuned:.2f}x); "
+            f"max relative error {result.max_rel_error:.1e}"
+        )
+        print(f"model     {work_dir / 'model.so'}")
+    print(f"records   {work_dir / 'records.db'}")

@@ -132,7 +132,8 @@ class TileKnob(Knob):
     @cached_property
     def positions(self) -> np.ndarray:
         scaled = self.features / max(1.0, float(np.log2(self.extent)))
-        return np.stack([scaled[:, agent : agent + 2] for agent in range(self.moves)])
+        pairs = [scaled[:, agent : agent + 2] for agent in range(self.moves)]
+        return np.array(pairs, np.float32).reshape(self.moves, self.cardinality, 2)
 
     @property
     def signature(self) -> tuple:

@@ -37,6 +37,9 @@ class AgentSettings(Settings):
     measured_starts: float = Field(
         0.5, ge=0, le=1, description="share of walkers that start from the best measured"
     )
+    scored_starts: float = Field(
+        0.25, ge=0, le=1, description="share of walkers that start from the best predicted so far"
+    )
     best_starts: int = Field(8, ge=1, description="distinct configurations that these start from")
     stay_bias: float = Field(3.0, description="initial logit of `stay`: a step changes few knobs")
     hidden: tuple[int, ...] = Field((64, 64), description="hidden layers (paper: 20-20)")

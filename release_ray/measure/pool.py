@@ -108,6 +108,13 @@ class MeasurePool:
         """Queues jobs after those that are queued. Each will have exactly one outcome."""
         self._ask(self._pool.submit.remote(list(jobs)))
 
+    def withdraw(self) -> list[int]:
+        """Takes back the jobs that no device was sent, and returns their ids.
+
+        They will have no outcome; those that a builder or a device is at will have theirs.
+        """
+        return self._ask(self._pool.withdraw.remote())
+
     def wait(self, timeout_s: float) -> list[Outcome]:
         """Outcomes that came since the last call; waits for one, at most `timeout_s`.
 

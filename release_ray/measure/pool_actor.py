@@ -129,6 +129,10 @@ class PoolActor:
         """Queues jobs."""
         self._obey(self._scheduler.submit(jobs))
 
+    async def withdraw(self) -> list[int]:
+        """Takes back the jobs that no device was sent; their ids."""
+        return self._scheduler.withdraw()
+
     async def next_outcomes(self, received: int, timeout_s: float) -> list[Outcome]:
         """Outcomes after the first `received`, which are forgotten; waits for at least one.
 

@@ -171,6 +171,14 @@ class Scheduler:
         self._take(self._devices[device], outcome.job_id)
         return [Finish(outcome), *self._dispatch()]
 
+    def withdraw(self) -> list[int]:
+        """Takes back the jobs that no device was sent, and returns their ids: they never finish."""
+        gone = [ticket.job.id for ticket, _ in self._ready]
+        gone += [ticket.job.id for ticket in self._pending]
+        self._ready.clear()
+        self._pending.clear()
+        return gone
+
     # -- what it looks like ---------------------------------------------------------------------
 
     @property

@@ -39,5 +39,5 @@ class BuiltInSource(NetworkSource):
         models.draw_weights(model, seed)
         with torch.no_grad():
             program = torch.export.export(model, (torch.zeros(shape),))
-        fingerprint = hashlib.sha256(f"{source}/{seed}/{VERSION}".encode()).hexdigest()
+        fingerprint = hashlib.sha256(f"{source}/{VERSION}".encode()).hexdigest()
         return from_exported_program(program, name=source, label=source, fingerprint=fingerprint)

@@ -9,6 +9,7 @@ from release_ray.core.errors import InputError
 from release_ray.networks.base import Network, NetworkSource
 from release_ray.networks.builtin import BUILT_INS, BuiltInSource
 from release_ray.networks.exported import ExportedProgramSource
+from release_ray.networks.files import existing_file
 from release_ray.networks.onnx_file import OnnxSource
 
 SOURCES: Final[tuple[NetworkSource, ...]] = (
@@ -33,9 +34,20 @@ def load(source: str, *, seed: int) -> Network:
     Raises:
         InputError: see `NetworkSource.load`.
     """
+    return find(source).load(source, seed=seed)
+
+
+def find(source: str) -> NetworkSource:
+    """The source that a name or a path means. Reads nothing of the network.
+
+    Raises:
+        InputError: none does, or there is no such file.
+    """
     for candidate in SOURCES:
         if candidate.accepts(source):
-            return candidate.load(source, seed=seed)
+            if source not in BUILT_INS:
+                existing_file(source)
+            return candidate
     known = ", ".join(known_networks())
     near = difflib.get_close_matches(source, known_networks(), n=1)
     hint = f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,128 @@
+"""From the best records to a checked library, and what it gained."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from release_ray.benchmark import Comparison
+from release_ray.compile import compile_network, export
+from release_ray.core.errors import WorkFailed
+from release_ray.database import Entry, open_database, write_database
+from release_ray.journal import Journal
+from release_ray.measure.jobs import Job
+from release_ray.measure.pool import MeasurePool
+from release_ray.measure.process import ChildFailure
+from release_ray.networks import Network
+from release_ray.tuner import TaskState
+from release_ray.verify import TOLERANCE, max_rel_error
+
+_log = logging.getLogger(__name__)
+
+# How many of a task's fastest candidates are tried before it is left untuned.
+_CHECKED = 5
+_COMPARE_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Latencies (ms) of the whole network in one run, and max|a-b| / max|b| of the tuned output."""
+
+    default_ms: float
+    tuned_ms: float
+    max_rel_error: float
+
+
+def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasurePool) -> list[Entry]:
+    """The fastest candidate of each task whose output is right.
+
+    Each is compared with the unscheduled operator on a device. One whose output is wrong is
+    recorded as such, and the next best is tried. Tasks without any are left out.
+    """
+    winners = []
+    for state in states:
+        planner = state.planner
+        for record in journal.best(planner.task, _CHECKED):
+            applied = planner.sketches.apply_decisions(record.sketch, record.decisions)
+            if applied.point is None or record.latency_s is None:
+                _log.warning("%s: a record cannot be replayed: %s", state.name, applied.message)
+                continue
+            trace = applied.trace_json
+            job = Job(0, planner.task.workload, trace, record.decisions, record.latency_s)
+            wrong = _wrong(pool, job)
+            if wrong is None:
+                winners.append(Entry(planner.task, trace, record.latency_s))
+                break
+            _log.warning("%s: the best candidate is wrong: %s", state.name, wrong)
+            journal.mark_wrong(record, wrong)
+        journal.refresh_best(state)
+    return winners
+
+
+def deploy(
+    network: Network,
+    module,
+    target,
+    winners: Sequence[Entry],
+    *,
+    pool: MeasurePool,
+    database: Path,
+    model: Path,
+    seed: int,
+    stage: Callable[[str], None],
+) -> Deployment:
+    """Compiles the default and the tuned network, checks them, and leaves the better as `model`.
+
+    `database` is the directory of MetaSchedule's files. Raises `WorkFailed` where the tuned network
+    cannot be compiled or run, or gives another result than the network's own framework.
+    """
+    write_database(database, winners)
+    inputs = network.example_inputs(seed)
+    model.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=model.parent, prefix=".deploy-") as scratch:
+        default_so, tuned_so = Path(scratch, "default.so"), Path(scratch, "tuned.so")
+        stage("compiling the default network")
+        export(compile_network(module, target), default_so)
+        stage("compiling the tuned network")
+        export(compile_network(module, target, open_database(database)), tuned_so)
+        stage("comparing the tuned network with the default one")
+        comparison = _compare(pool, default_so, tuned_so, inputs)
+        reference = network.reference(inputs)
+        error = max_rel_error(comparison.tuned_outputs, reference)
+        if not error <= TOLERANCE:
+            default_error = max_rel_error(comparison.default_outputs, reference)
+            raise WorkFailed(
+                f"the tuned network's output differs from the reference by {error:.2g} (the "
+                f"default one's by {default_error:.2g}); no model was written"
+            )
+        faster = comparison.tuned_ms <= comparison.default_ms
+        (tuned_so if faster else default_so).replace(model)
+    if not faster:
+        _log.warning("tuning gave nothing: the model is the default network")
+    tuned_ms = min(comparison.tuned_ms, comparison.default_ms)
+    return Deployment(comparison.default_ms, tuned_ms, error)
+
+
+def _wrong(pool: MeasurePool, job: Job) -> str | None:
+    """What is wrong with a candidate's output; None where it is right."""
+    try:
+        error = pool.check(job)
+    except ChildFailure as failure:
+        return f"it gave no output: {failure}"
+    if error <= TOLERANCE:
+        return None
+    return f"its output differs from the unscheduled operator's by {error:.2g}"
+
+
+def _compare(pool: MeasurePool, default_so: Path, tuned_so: Path, inputs) -> Comparison:
+    try:
+        return pool.call_on_device(
+            "release_ray.benchmark:compare",
+            (str(default_so.resolve()), str(tuned_so.resolve()), inputs),
+            _COMPARE_TIMEOUT_S,
+        )
+    except ChildFailure as failure:
+        raise WorkFailed(f"the compiled network does not run: {failure}") from failure

@@ -1,0 +1,125 @@
+"""What is wrong with this machine's set-up, and how to mend it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+from importlib import metadata
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from release_ray import tvm_setup
+from release_ray.core.errors import InputError
+from release_ray.journal import versions
+
+_ROOMS = ("envs", "policies", "samplers")
+_SHARED_MEMORY_BYTES = 512 * 2**20
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. An `error` would make a run fail, a `warning` may spoil it."""
+
+    level: Literal["ok", "warning", "error"]
+    subject: str
+    message: str
+
+
+def examine(address: str | None = None) -> list[Finding]:
+    """Looks at versions, pins, packages, the host and, if one is named, the cluster."""
+    findings = [_python(), _pins(), _ray(), *_rooms(), _linker(), _load(), _shared_memory()]
+    address = address or os.environ.get("RAY_ADDRESS")
+    if address:
+        findings.append(_cluster(address))
+    return findings
+
+
+def _python() -> Finding:
+    found = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return Finding("ok", "versions", found)
+
+
+def _pins() -> Finding:
+    try:
+        tvm_setup.check_pins()
+    except InputError as error:
+        return Finding("error", "pins", str(error))
+    return Finding("ok", "pins", "apache-tvm and apache-tvm-ffi are the pair that works")
+
+
+def _ray() -> Finding:
+    try:
+        version = metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        return Finding("error", "ray", "is not installed: pip install 'ray[default,rllib,tune]'")
+    if importlib.util.find_spec("aiohttp") is None:
+        return Finding(
+            "warning", "ray", f"{version}, without its dashboard: pip install 'ray[default]'"
+        )
+    return Finding("ok", "ray", version)
+
+
+def _rooms() -> list[Finding]:
+    """The top-level packages have common names: another distribution's may hide them."""
+    home = Path(__file__).resolve().parents[1]
+    findings = []
+    for name in _ROOMS:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            findings.append(Finding("error", name, "cannot be imported: install release_ray again"))
+        elif Path(spec.origin).resolve().parents[1] != home:
+            findings.append(
+                Finding(
+                    "error",
+                    name,
+                    f"is another package's ({spec.origin}): uninstall that one, or use a virtual "
+                    "environment of its own",
+                )
+            )
+    return findings or [Finding("ok", "packages", f"{', '.join(_ROOMS)} are release_ray's own")]
+
+
+def _linker() -> Finding:
+    if shutil.which("g++") is None and shutil.which("c++") is None:
+        return Finding("error", "compiler", "no g++ to link model.so: apt-get install g++")
+    if shutil.which("ld") is None:
+        return Finding("warning", "linker", "no ld: candidates load slower; install binutils")
+    return Finding("ok", "linker", "g++ and ld are there")
+
+
+def _load() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    processor = f"{cores} cores, {platform.machine()}"
+    if load > 0.5 * cores:
+        return Finding(
+            "warning",
+            "host",
+            f"{processor}, load {load:.1f}: other programs disturb measurements",
+        )
+    return Finding("ok", "host", f"{processor}, load {load:.1f}")
+
+
+def _shared_memory() -> Finding:
+    free = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0
+    if free < _SHARED_MEMORY_BYTES:
+        return Finding(
+            "warning",
+            "shared memory",
+            f"/dev/shm has {free >> 20} MiB free: Ray wants {_SHARED_MEMORY_BYTES >> 20} MiB",
+        )
+    return Finding("ok", "shared memory", f"{free >> 20} MiB free")
+
+
+def _cluster(address: str) -> Finding:
+    from release_ray.cluster import connected
+
+    try:
+        with connected(address, []):
+            import ray
+
+            resources = ray.cluster_resources()
+    except InputError as error:
+        return Finding("error", "cluster", str(error))
+    return Finding("ok", "cluster", f"{address}: {resources.get('CPU', 0):.0f} CPUs")

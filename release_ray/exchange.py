@@ -1,0 +1,107 @@
+"""Records in and out of MetaSchedule's database."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from release_ray.core.statuses import Purpose, Status
+from release_ray.database import ForeignRecord, read_database, write_database
+from release_ray.rebuild import best_entries
+from release_ray.records import Record, Records, now
+from release_ray.sketches import Sketches
+from release_ray.tasks import Task, load_tasks
+from release_ray.workdir import WorkDir
+
+POLICY = "import"
+"""What the records say where other records name their search policy."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """How many records were taken, and of each other line where it stands and what is wrong."""
+
+    count: int
+    skipped: tuple[str, ...]
+
+
+def export_database(work_dir: Path, directory: Path) -> int:
+    """Writes a work dir's best records as MetaSchedule's two files; returns their number."""
+    workdir = WorkDir.existing(work_dir)
+    with Records.open(workdir.records, create=False) as records:
+        entries = best_entries(load_tasks(workdir.tasks), records)
+    write_database(directory, entries)
+    return len(entries)
+
+
+def import_database(work_dir: Path, directory: Path) -> Imported:
+    """Takes what a MetaSchedule database measured of a work dir's tasks into its records.
+
+    They count as trials (`purpose` `reused`). Left out, and named, are broken lines, other
+    operators and targets, and schedules of sketches that this TVM does not make.
+    """
+    workdir = WorkDir.existing(work_dir)
+    tasks = {task.workload.key: task for task in load_tasks(workdir.tasks)}
+    foreign = read_database(directory)
+    skipped = list(foreign.skipped)
+    with (
+        WorkDir.locked(work_dir, workdir.identity),
+        Records.open(workdir.records, create=False) as records,
+    ):
+        run_id = records.begin_run(f"records import {directory}", "{}")
+        sketches: dict[str, Sketches] = {}
+        rows = []
+        for number, record in enumerate(foreign.records, 1):
+            try:
+                rows.append(_row(record, tasks, sketches, run_id))
+            except ValueError as error:
+                skipped.append(f"record {number}: {error}")
+        records.extend(rows)
+        records.update_run(run_id, 0.0, "done")
+    return Imported(len(rows), tuple(skipped))
+
+
+def _row(
+    foreign: ForeignRecord,
+    tasks: Mapping[str, Task],
+    sketches: dict[str, Sketches],
+    run_id: str,
+) -> Record:
+    """Raises `ValueError` where the record is of no use here."""
+    task = tasks.get(foreign.key)
+    if task is None:
+        raise ValueError("it is of an operator that this network does not have")
+    workload = task.workload
+    if foreign.target_json not in (None, workload.target_json):
+        raise ValueError(f"it is of the target {foreign.target_json}")
+    if workload.key not in sketches:
+        sketches[workload.key] = Sketches(task)
+    sketch, decisions = sketches[workload.key].recognise(json.loads(foreign.trace_json))
+    return Record(
+        task=task.name,
+        workload=workload.key,
+        target=workload.target_json,
+        sketch=sketch,
+        decisions=decisions,
+        purpose=Purpose.REUSED,
+        status=Status.OK,
+        latency_s=foreign.latency_s,
+        bound_s=None,
+        message="",
+        device="",
+        host=socket.gethostname(),
+        measure_settings="{}",
+        build_s=0.0,
+        run_s=0.0,
+        round=0,
+        policy=POLICY,
+        sampler="",
+        seed=0,
+        run_id=run_id,
+        created_at=now(),
+        tvm_version=metadata.version("apache-tvm"),
+    )

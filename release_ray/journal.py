@@ -1,0 +1,132 @@
+"""Between a run and its records: writes what happens, and restores what happened before."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+
+from release_ray.accounting import Stopwatch
+from release_ray.core.settings import TuneSettings
+from release_ray.core.statuses import Purpose, Status
+from release_ray.planner import Observation
+from release_ray.records import Record, Records, now
+from release_ray.tasks import Task
+from release_ray.tuner import Recorded, TaskState
+
+VERSIONS = ("release_ray", "apache-tvm", "apache-tvm-ffi", "ray", "torch", "numpy", "xgboost-cpu")
+
+
+class Journal:
+    """The records of one run, and of those that it goes on from."""
+
+    def __init__(
+        self,
+        records: Records,
+        settings: TuneSettings,
+        *,
+        simulated: bool,
+        fresh: bool,
+        watch: Stopwatch,
+    ) -> None:
+        self._records = records
+        self._settings = settings
+        self._watch = watch
+        self._host = socket.gethostname()
+        self._measure_settings = settings.measure.model_dump_json()
+        self._tvm_version = metadata.version("apache-tvm")
+        self._run_id = records.begin_run(
+            " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
+            settings.model_dump_json(),
+            simulated=simulated,
+            fresh=fresh,
+        )
+        self._history = records.history(simulated=simulated)
+        watch.earlier_s = self._history.active_s()
+
+    def restore(self, states: Sequence[TaskState]) -> None:
+        """Gives tasks what earlier calls measured of them: trials, bests, curves, rounds."""
+        active_s = self._history.seconds()
+        for state in states:
+            task = state.planner.task
+            records = self._history.of_task(task.workload.key, task.workload.target_json)
+            for record in records:
+                state.planner.rounds = max(state.planner.rounds, record.round + 1)
+                if not record.purpose.counts or record.status is Status.INVALID:
+                    continue
+                state.count(record.status, record.latency_s, record.message, active_s(record))
+            state.planner.absorb(
+                Observation(r.sketch, r.decisions, r.status, r.latency_s or r.bound_s)
+                for r in records
+                if r.purpose is not Purpose.CANARY
+            )
+
+    def write(self, recorded: Recorded) -> None:
+        """Writes one outcome, or one refusal; it is on disk when this returns."""
+        task, outcome = recorded.state.planner.task, recorded.outcome
+        refusal = "" if outcome is not None else recorded.candidate.message
+        self._records.append(
+            Record(
+                task=task.name,
+                workload=task.workload.key,
+                target=task.workload.target_json,
+                sketch=recorded.candidate.sketch,
+                decisions=recorded.candidate.decisions,
+                purpose=Purpose.TRIAL,
+                status=outcome.status if outcome else Status.INVALID,
+                latency_s=outcome.latency_s if outcome else None,
+                bound_s=outcome.bound_s if outcome else None,
+                message=outcome.message if outcome else refusal,
+                device=outcome.device if outcome else "",
+                host=outcome.host if outcome else self._host,
+                measure_settings=self._measure_settings,
+                build_s=outcome.build_s if outcome else 0.0,
+                run_s=outcome.run_s if outcome else 0.0,
+                round=recorded.round,
+                policy=recorded.candidate.policy,
+                sampler=self._settings.sampler.name,
+                seed=self._settings.seed,
+                run_id=self._run_id,
+                created_at=now(),
+                tvm_version=self._tvm_version,
+            ),
+            active_s=self._watch.here_s,
+        )
+
+    def best(self, task: Task, count: int) -> list[Record]:
+        """The fastest candidates of a task, fastest first."""
+        return self._history.best(task.workload.key, task.workload.target_json, count)
+
+    def mark_wrong(self, record: Record, message: str) -> None:
+        """A record's output is wrong: it is no result any more."""
+        assert record.id is not None
+        self._records.mark_wrong(record.id, message)
+
+    def refresh_best(self, state: TaskState) -> None:
+        """Sets a task's best to what the records still hold, after some proved wrong."""
+        best = self.best(state.planner.task, 1)
+        latency_s = best[0].latency_s if best else None
+        if latency_s != state.best_s:
+            state.best_s = latency_s
+            state.curve = [p for p in state.curve if latency_s is not None and p[2] >= latency_s]
+
+    def failures(self) -> Mapping[Status, int]:
+        """How often each failure occurred, over all calls."""
+        return self._history.failures()
+
+    def end(self, status: str) -> None:
+        """Notes how the run ended."""
+        self._records.update_run(self._run_id, self._watch.here_s, status)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results depend on."""
+    found = {"python": sys.version.split()[0]}
+    for name in VERSIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,70 @@
+"""A network cut into tasks for a target: what every command begins with."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tvm.ir import IRModule
+from tvm.target import Target
+
+from release_ray import networks, tvm_setup
+from release_ray.core.errors import InputError
+from release_ray.core.settings import TuneSettings
+from release_ray.measure.devices.cores import free_cores
+from release_ray.measure.jobs import DeviceSpec
+from release_ray.networks import Network
+from release_ray.networks.pipeline import prepare_graph
+from release_ray.targets import resolve
+from release_ray.tasks import Task, extract
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network, its module after the graph pipeline, and the tasks that were asked for."""
+
+    network: Network
+    module: IRModule = field(repr=False)
+    target: Target
+    tasks: tuple[Task, ...]
+
+
+def prepare(network: str, settings: TuneSettings, devices: Sequence[DeviceSpec]) -> Prepared:
+    """Loads a network and extracts its tasks. Raises `InputError` for a bad network or target."""
+    tvm_setup.check_pins()
+    target = target_for(settings, devices)
+    loaded = networks.load(network, seed=settings.seed)
+    module = prepare_graph(loaded.module, target, settings.layout)
+    tasks = extract(module, target)
+    return Prepared(loaded, module, target, tuple(select(tasks, settings.tasks)))
+
+
+def target_for(settings: TuneSettings, devices: Sequence[DeviceSpec]) -> Target:
+    """The target of the settings, for kernels on the cores of one device."""
+    return resolve(settings.target, max(1, len(devices[0].cores)))
+
+
+def builders_for(settings: TuneSettings, devices: Sequence[DeviceSpec]) -> int:
+    """How many build actors: as asked, else one for each core that devices leave, at least 1."""
+    if settings.builders is not None:
+        return settings.builders
+    taken = {core for device in devices for core in device.cores}
+    cores = sorted(os.sched_getaffinity(0))
+    left = [core for core in free_cores(devices, cores) if core not in taken]
+    return max(1, len(left)) if taken else 1
+
+
+def select(tasks: Sequence[Task], globs: Sequence[str]) -> list[Task]:
+    """The tasks whose name matches one of the globs; all where there are none.
+
+    Raises `InputError` where nothing matches.
+    """
+    if not globs:
+        return list(tasks)
+    chosen = [t for t in tasks if any(fnmatch.fnmatchcase(t.name, glob) for glob in globs)]
+    if not chosen:
+        names = ", ".join(task.name for task in tasks)
+        raise InputError(f"no task matches {' or '.join(globs)}; the tasks are {names}")
+    return chosen

@@ -1,0 +1,148 @@
+"""What a run has achieved so far, as `result.json` holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from release_ray.accounting import CpuMeter, Stopwatch
+from release_ray.core.errors import InputError
+from release_ray.core.settings import TuneSettings
+from release_ray.deploy import Deployment
+from release_ray.journal import Journal, versions
+from release_ray.measure.pool import MeasurePool
+from release_ray.result import CpuSeconds, LatencyMs, Result, TaskResult
+from release_ray.tuner import TaskState
+
+Status = Literal["running", "done", "interrupted", "failed"]
+
+
+class Progress:
+    """Writes `result.json`, again and again, on top of what earlier calls wrote there."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        network: str,
+        target: str,
+        settings: TuneSettings,
+        states: Sequence[TaskState],
+        devices: int,
+        pool: MeasurePool,
+        journal: Journal,
+        watch: Stopwatch,
+        search_cpu_s: Callable[[], float],
+    ) -> None:
+        self._path = path
+        self._network = network
+        self._target = target
+        self._settings = settings
+        self._states = states
+        self._devices = devices
+        self._pool = pool
+        self._journal = journal
+        self._watch = watch
+        self._search_cpu_s = search_cpu_s
+        self._meter = CpuMeter()
+        self._earlier = _earlier(path) if watch.earlier_s else None
+        self._first_measured_s: float | None = None
+        self._tuned_s = 0.0
+        self._busy_s = 0.0
+        self._cpu = CpuSeconds()
+
+    def measured(self) -> None:
+        """Tells of a measurement: the first one ends the start-up."""
+        if self._first_measured_s is None:
+            self._first_measured_s = self._watch.here_s
+
+    def update(self, *, tuning: bool) -> None:
+        """Takes stock of the pool and of the CPU time so far.
+
+        `tuning`: whether devices had candidates up to now; idle shares count until then.
+        """
+        self._meter.update()
+        stats = self._pool.stats()
+        if tuning:
+            self._busy_s = sum(d.run_s + d.build_s for d in stats.devices.values())
+            self._tuned_s = self._watch.here_s
+        search, build, run = self._search_cpu_s(), stats.build_cpu_s, stats.run_cpu_s
+        other = max(0.0, self._meter.total_s - search - build - run)
+        self._cpu = CpuSeconds(search=search, build=build, run=run, other=other)
+
+    def write(self, status: Status, deployment: Deployment | None = None) -> Result:
+        """Replaces the file and returns its contents."""
+        result = self._result(status, deployment)
+        result.write(self._path)
+        return result
+
+    def _result(self, status: Status, deployment: Deployment | None) -> Result:
+        earlier = self._earlier
+        start_s = self._first_measured_s
+        latency = LatencyMs()
+        error = None
+        if deployment is not None:
+            latency = LatencyMs(default=deployment.default_ms, tuned=deployment.tuned_ms)
+            error = deployment.max_rel_error
+        return Result(
+            network=self._network,
+            target=self._target,
+            seed=self._settings.seed,
+            status=status,
+            trials=sum(state.trials for state in self._states),
+            failures=dict(self._journal.failures()),
+            wall_s=round(self._watch.active_s(), 3),
+            start_s=earlier.start_s if earlier and earlier.start_s is not None else start_s,
+            device_idle_share=self._idle_share(),
+            cpu_s=_sum(earlier.cpu_s, self._cpu) if earlier else self._cpu,
+            latency_ms=latency,
+            max_rel_error=error,
+            tasks=tuple(_task(state, status) for state in self._states),
+            versions=versions(),
+        )
+
+    def _idle_share(self) -> float | None:
+        """1 - busy time / (wall x devices), from the first measurement on.
+
+        A device is busy while it measures, and while it builds a candidate for itself because no
+        artifact is waiting.
+        """
+        if self._first_measured_s is None:
+            return self._earlier.device_idle_share if self._earlier else None
+        wall = self._tuned_s - self._first_measured_s
+        if wall <= 0:
+            return None
+        return round(1 - min(1.0, self._busy_s / (wall * self._devices)), 4)
+
+
+def _earlier(path: Path) -> Result | None:
+    try:
+        return Result.read(path)
+    except InputError:
+        return None
+
+
+def _sum(a: CpuSeconds, b: CpuSeconds) -> CpuSeconds:
+    return CpuSeconds(
+        search=a.search + b.search,
+        build=a.build + b.build,
+        run=a.run + b.run,
+        other=a.other + b.other,
+    )
+
+
+def _task(state: TaskState, status: Status) -> TaskResult:
+    own = "waiting" if status == "running" and not state.trials else status
+    if status == "done" and state.best_s is None:
+        own = "failed"
+    return TaskResult(
+        name=state.name,
+        weight=state.weight,
+        flops=state.flops,
+        trials=state.trials,
+        best_latency_s=state.best_s,
+        best_gflops=state.flops / state.best_s / 1e9 if state.best_s else None,
+        status=own,
+        curve=tuple(state.curve),
+    )

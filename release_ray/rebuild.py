@@ -1,0 +1,92 @@
+"""From the records of an earlier run, without tuning: compile the network, compare it, exchange."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from release_ray import cluster
+from release_ray.compile import compile_network, export
+from release_ray.core.errors import InputError
+from release_ray.core.settings import TuneSettings
+from release_ray.database import Entry, open_database, write_database
+from release_ray.deploy import Deployment, deploy
+from release_ray.measure.devices import expand
+from release_ray.measure.pool import MeasurePool
+from release_ray.prepare import Prepared, prepare
+from release_ray.records import Records
+from release_ray.sketches import Sketches
+from release_ray.targets import back_end, target_json
+from release_ray.tasks import Task
+from release_ray.workdir import Identity, WorkDir
+
+
+def best_entries(tasks: Sequence[Task], records: Records) -> list[Entry]:
+    """The best record of each task as MetaSchedule's database takes it; real ones alone."""
+    history = records.history(simulated=False)
+    entries = []
+    for task in tasks:
+        best = history.best(task.workload.key, task.workload.target_json, 1)
+        if not best or best[0].latency_s is None:
+            continue
+        applied = Sketches(task).apply_decisions(best[0].sketch, best[0].decisions)
+        if applied.point is not None:
+            entries.append(Entry(task, applied.trace_json, best[0].latency_s))
+    return entries
+
+
+def compile_from(network: str, settings: TuneSettings, work_dir: Path, output: Path) -> int:
+    """Compiles a network with a work dir's best records into `output`; returns their number.
+
+    Raises `InputError` where the work dir is another network's or holds no measurement.
+    """
+    prepared = prepare(network, settings, expand(settings.devices))
+    entries = _entries(prepared, work_dir)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_database(Path(scratch), entries)
+        database = open_database(Path(scratch))
+        export(compile_network(prepared.module, prepared.target, database), output)
+    return len(entries)
+
+
+def bench_from(
+    network: str, settings: TuneSettings, work_dir: Path, address: str | None
+) -> Deployment:
+    """Measures the default network against the tuned one, in the same run, on a device.
+
+    Raises as `compile_from`, and `WorkFailed` where one of them does not run.
+    """
+    devices = expand(settings.devices)
+    prepared = prepare(network, settings, devices)
+    entries = _entries(prepared, work_dir)
+    with ExitStack() as stack:
+        stack.enter_context(cluster.connected(address, devices))
+        pool = MeasurePool.start(devices, 0, settings.measure, back_end(prepared.target))
+        stack.callback(pool.shutdown)
+        pool.ready()
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        return deploy(
+            prepared.network,
+            prepared.module,
+            prepared.target,
+            entries,
+            pool=pool,
+            database=scratch,
+            model=scratch / "model.so",
+            seed=settings.seed,
+            stage=lambda _: None,
+        )
+
+
+def _entries(prepared: Prepared, work_dir: Path) -> list[Entry]:
+    workdir = WorkDir.existing(work_dir)
+    workdir.require(
+        Identity(prepared.network.name, prepared.network.fingerprint, target_json(prepared.target))
+    )
+    with Records.open(workdir.records, create=False) as records:
+        entries = best_entries(prepared.tasks, records)
+    if not entries:
+        raise InputError(f"{work_dir} holds no measurement of this network: tune it first")
+    return entries
