@@ -26,7 +26,7 @@ class Network:
     name: str
     """A built-in's name or the file's stem."""
     fingerprint: str
-    """Hex digest that differs where the architecture or the weights do."""
+    """Hex digest that identifies the network; of files it differs where the weights do."""
     module: IRModule = field(repr=False)
     """Relax module; `main` takes the inputs alone, the weights are constants in it."""
     inputs: tuple[InputSpec, ...]

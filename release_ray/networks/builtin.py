@@ -25,6 +25,16 @@ VERSION: Final = 1
 """To be raised when an architecture or the way its weights are drawn changes."""
 
 
+def torch_module(name: str, seed: int) -> tuple[nn.Module, torch.Tensor]:
+    """A built-in network as a torch module with the seed's weights, and an input of zeros."""
+    architecture, shape = BUILT_INS[name]
+    with torch.device("meta"):  # no default initialisation: VGG-16's takes seconds
+        model = architecture()
+    model = model.to_empty(device="cpu").eval()
+    models.draw_weights(model, seed)
+    return model, torch.zeros(shape)
+
+
 class BuiltInSource(NetworkSource):
     """Networks by name."""
 
@@ -32,12 +42,9 @@ class BuiltInSource(NetworkSource):
         return source in BUILT_INS
 
     def load(self, source: str, *, seed: int) -> Network:
-        architecture, shape = BUILT_INS[source]
-        with torch.device("meta"):  # no default initialisation: VGG-16's takes seconds
-            model = architecture()
-        model = model.to_empty(device="cpu").eval()
-        models.draw_weights(model, seed)
+        model, example = torch_module(source, seed)
         with torch.no_grad():
-            program = torch.export.export(model, (torch.zeros(shape),))
+            program = torch.export.export(model, (example,))
+        # Weights do not count: whatever the seed, the operators are the same, and so their records.
         fingerprint = hashlib.sha256(f"{source}/{VERSION}".encode()).hexdigest()
         return from_exported_program(program, name=source, label=source, fingerprint=fingerprint)

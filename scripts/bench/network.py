@@ -1,0 +1,130 @@
+"""A tuned network against onnxruntime, on the same core, in the same run.
+
+Tunes the network first, or takes a work dir that is tuned already. Then one process, pinned to the
+device's core, runs both in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from release_ray.result import Result
+from release_ray.workdir import WorkDir
+
+RELEASE_RAY = [sys.executable, "-m", "release_ray"]
+TURNS = 15
+
+
+def main() -> None:
+    """Prints progress to stderr and one JSON line to stdout."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("network", nargs="?", default="resnet18", help="a built-in network")
+    parser.add_argument("--work-dir", type=Path, help="tuned before; else it is tuned now")
+    parser.add_argument("--trials-per-task", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("."), help="where network.csv goes")
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure is not None:
+        measure(arguments.measure)
+        return
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        work_dir = arguments.work_dir or Path(scratch, "work")
+        if arguments.work_dir is None:
+            command = [*RELEASE_RAY, "tune", arguments.network, "--work-dir", str(work_dir)]
+            command += ["--trials-per-task", str(arguments.trials_per_task)]
+            command += ["--seed", str(arguments.seed)]
+            subprocess.run(command, check=True, stdout=sys.stderr)
+        tuning_s = Result.read(WorkDir(work_dir).result).wall_s
+        export_onnx(arguments.network, arguments.seed, Path(scratch, "network.onnx"))
+        Path(scratch, "model.so").write_bytes(WorkDir(work_dir).model.read_bytes())
+        rows = in_pinned_process(Path(scratch))
+    path = arguments.out / "network.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("engine", "ms", "tuning_s")])
+        csv.writer(file).writerows([(engine, ms, tuning_s) for engine, ms in rows])
+    print(json.dumps(summary(path)))
+
+
+def export_onnx(network: str, seed: int, path: Path) -> None:
+    """Writes a built-in network with the same weights as ONNX."""
+    import torch
+
+    from release_ray.networks.builtin import torch_module
+
+    module, example = torch_module(network, seed)
+    torch.onnx.export(module, (example,), str(path), dynamo=False)
+
+
+def in_pinned_process(directory: Path) -> list[tuple[str, float]]:
+    """(engine, ms) of each turn, from a process whose threads are set up for one core."""
+    environment = dict(os.environ, TVM_NUM_THREADS="1", TVM_BIND_THREADS="0", OMP_NUM_THREADS="1")
+    command = [sys.executable, __file__, "--measure", str(directory)]
+    finished = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    return [tuple(row) for row in json.loads(finished.stdout.splitlines()[-1])]
+
+
+def measure(directory: Path) -> None:
+    """Runs both engines in turns on one core; prints (engine, ms) of each."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    import onnxruntime
+    import tvm
+    from tvm import relax
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        str(directory / "network.onnx"), options, providers=["CPUExecutionProvider"]
+    )
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(directory / "model.so")), tvm.cpu())
+    (first,) = session.get_inputs()
+    image = np.random.default_rng(0).standard_normal(first.shape).astype(np.float32)
+    tensor, main_function = tvm.runtime.tensor(image), machine["main"]
+    engines = {
+        "ours": lambda: main_function(tensor),
+        "onnxruntime": lambda: session.run(None, {first.name: image}),
+    }
+    for run in engines.values():
+        run()
+    rows = []
+    for _ in range(TURNS):
+        for engine, run in engines.items():
+            runs, begun = 0, time.perf_counter()
+            while time.perf_counter() - begun < 0.3:
+                run()
+                runs += 1
+            rows.append((engine, (time.perf_counter() - begun) / runs * 1e3))
+    print(json.dumps(rows))
+
+
+def summary(path: Path) -> dict:
+    """The benchmark's figures from its CSV: medians over the turns."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    latency = {
+        engine: median(float(row["ms"]) for row in rows if row["engine"] == engine)
+        for engine in ("ours", "onnxruntime")
+    }
+    return {
+        "latency_ms": latency,
+        "ratio_to_onnxruntime": latency["ours"] / latency["onnxruntime"],
+        "tuning_s": float(rows[0]["tuning_s"]),
+    }
+
+
+if __name__ == "__main__":
+    main()
