@@ -1,0 +1,178 @@
+"""Networks from every source, and what is said about those that cannot be used."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+from release_ray import networks
+from release_ray.core.errors import InputError
+from release_ray.networks import models
+from release_ray.networks.base import Network
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, image: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.conv(image) * scale, image + 1
+
+
+def save_pt2(path, batch=1, **options) -> str:
+    example = (torch.zeros(batch, 3, 8, 8), torch.zeros(1))
+    torch.export.save(torch.export.export(Scaled().eval(), example, **options), path)
+    return str(path)
+
+
+def save_onnx(path, *, batch=1, operator="Relu", domain="", external=False) -> str:
+    weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["image", "weight"], ["hidden"]),
+            helper.make_node(operator, ["hidden"], ["result"], domain=domain),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [batch, 3, 8, 8])],
+        [helper.make_tensor_value_info("result", TensorProto.FLOAT, [batch, 4, 6, 6])],
+        [onnx.numpy_helper.from_array(weight, "weight")],
+    )
+    opsets = [helper.make_opsetid("", 17)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    onnx.save(
+        model, str(path), save_as_external_data=external, location="weights.bin", size_threshold=0
+    )
+    return str(path)
+
+
+def assert_consistent(network: Network) -> None:
+    inputs = network.example_inputs(0)
+    assert [x.shape for x in inputs] == [spec.shape for spec in network.inputs]
+    assert [x.dtype.name for x in inputs] == [spec.dtype for spec in network.inputs]
+    assert len(network.module["main"].params) == len(inputs)
+    outputs = network.reference(inputs)
+    assert outputs and all(np.isfinite(output).all() for output in outputs)
+    for again, once in zip(network.reference(inputs), outputs, strict=True):
+        np.testing.assert_array_equal(again, once)
+
+
+def refusal(source: str) -> str:
+    with pytest.raises(InputError) as error:
+        networks.load(source, seed=0)
+    assert "\n" not in str(error.value)
+    assert source in str(error.value)
+    return str(error.value)
+
+
+def test_tiny_is_determined_by_its_seed():
+    first, again, other = (networks.load("tiny", seed=seed) for seed in (1, 1, 2))
+    assert_consistent(first)
+    assert first.name == "tiny"
+    assert first.inputs[0].shape == (1, 3, 32, 32)
+    inputs = first.example_inputs(5)
+    np.testing.assert_array_equal(first.reference(inputs)[0], again.reference(inputs)[0])
+    assert not np.allclose(first.reference(inputs)[0], other.reference(inputs)[0])
+    assert first.fingerprint == other.fingerprint  # another seed may go on in a work dir
+
+
+def test_drawing_weights_leaves_torch_s_random_state_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    networks.load("tiny", seed=0)
+    assert torch.rand(1) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("alexnet", 61_100_840), ("vgg16", 138_357_544), ("resnet18", 11_689_512)],
+)
+def test_architectures_have_their_published_size(name, parameters):
+    with torch.device("meta"):
+        model = getattr(models, name)()
+        assert sum(p.numel() for p in model.parameters()) == parameters
+        assert model.eval()(torch.zeros(1, 3, 224, 224)).shape == (1, 1000)
+
+
+def test_exported_program(tmp_path):
+    source = save_pt2(tmp_path / "scaled.pt2")
+    network = networks.load(source, seed=0)
+    assert_consistent(network)
+    assert network.name == "scaled"
+    assert [spec.name for spec in network.inputs] == ["image", "scale"]
+    image, scale = network.example_inputs(0)
+    _, second = network.reference([image, scale])
+    np.testing.assert_allclose(second, image + 1, rtol=1e-6)
+    assert network.fingerprint == networks.load(source, seed=9).fingerprint
+    assert network.fingerprint != networks.load(save_pt2(tmp_path / "b.pt2"), seed=0).fingerprint
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_onnx(tmp_path, external):
+    network = networks.load(save_onnx(tmp_path / "net.onnx", external=external), seed=0)
+    assert_consistent(network)
+    assert network.name == "net"
+    assert network.inputs[0].name == "image"
+    assert (network.reference(network.example_inputs(0))[0] >= 0).all()
+
+
+def test_external_weights_count_for_the_fingerprint(tmp_path):
+    source = save_onnx(tmp_path / "net.onnx", external=True)
+    before = networks.load(source, seed=0).fingerprint
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(bytes(len(weights.read_bytes())))
+    assert networks.load(source, seed=0).fingerprint != before
+
+
+def test_dynamic_shapes_are_refused_by_the_input_s_name(tmp_path):
+    message = refusal(save_onnx(tmp_path / "net.onnx", batch="N"))
+    assert "'image'" in message and "dynamic" in message and "N" in message
+    batch = torch.export.Dim("batch")
+    shapes = {"image": {0: batch}, "scale": None}
+    message = refusal(save_pt2(tmp_path / "net.pt2", batch=2, dynamic_shapes=shapes))
+    assert "'image'" in message and "dynamic" in message
+
+
+def test_unsupported_operators_are_named(tmp_path):
+    assert "NoSuchOp" in refusal(
+        save_onnx(tmp_path / "net.onnx", operator="NoSuchOp", domain="some.where")
+    )
+
+    class Unsupported(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(x)
+
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(Unsupported(), (torch.zeros(3),)), path)
+    assert "bessel_j0" in refusal(str(path))
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "pt2"])
+def test_files_that_hold_no_network(tmp_path, suffix):
+    path = tmp_path / f"net.{suffix}"
+    assert "no such file" in refusal(str(path))
+    path.write_bytes(b"")
+    assert "empty" in refusal(str(path))
+    path.write_bytes(b"this is not a network at all")
+    refusal(str(path))
+    directory = tmp_path / f"dir.{suffix}"
+    directory.mkdir()
+    assert "directory" in refusal(str(directory))
+
+
+def test_an_archive_that_is_cut_off(tmp_path):
+    path = tmp_path / "net.pt2"
+    save_pt2(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    refusal(str(path))
+
+
+def test_unknown_names_are_answered_with_the_known_and_the_nearest():
+    message = refusal("resnet81")
+    assert "did you mean resnet18?" in message
+    assert all(name in message for name in networks.known_networks())
+    assert "did you mean" not in refusal("model.h5")
