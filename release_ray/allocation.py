@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 _OBSERVED = 0.2
 _HOPE = 2.0
 _WINDOW = 3
+# The fastest task's speed is no bound for the others: so much of the optimism always stays.
+_LEAST = 0.1
 
 
 @dataclass
@@ -64,8 +66,8 @@ def _gain(task: TaskProgress, fastest: float) -> float:
     rounds = len(task.bests)
     as_it_began = best / rounds
     reachable = _HOPE * task.flops / fastest if fastest else 0.0
-    hoped = min(as_it_began, max(best - reachable, 0.0)) if reachable < best else 0.0
-    return task.weight * (_OBSERVED * observed + (1 - _OBSERVED) * max(hoped, 0.1 * as_it_began))
+    hoped = min(as_it_began, max(best - reachable, _LEAST * as_it_began))
+    return task.weight * (_OBSERVED * observed + (1 - _OBSERVED) * hoped)
 
 
 def _speed(task: TaskProgress) -> float:

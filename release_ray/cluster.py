@@ -30,6 +30,9 @@ def connected(address: str | None, devices: Sequence[DeviceSpec]) -> Iterator[No
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
+    # Ray sets its own level when it is imported; its notices are of no use to whoever tunes.
+    for name in ("ray", "ray.rllib", "ray.tune"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     if ray.is_initialized():
         yield
         return

@@ -76,6 +76,7 @@ def deploy(
 ) -> Deployment:
     """Compiles the default and the tuned network, checks them, and leaves the better as `model`.
 
+    The default is what TVM makes of the network as it was imported, in its own layout.
     `database` is the directory of MetaSchedule's files. Raises `WorkFailed` where the tuned network
     cannot be compiled or run, or gives another result than the network's own framework.
     """
@@ -85,7 +86,7 @@ def deploy(
     with tempfile.TemporaryDirectory(dir=model.parent, prefix=".deploy-") as scratch:
         default_so, tuned_so = Path(scratch, "default.so"), Path(scratch, "tuned.so")
         stage("compiling the default network")
-        export(compile_network(module, target), default_so)
+        export(compile_network(network.module, target), default_so)
         stage("compiling the tuned network")
         export(compile_network(module, target, open_database(database)), tuned_so)
         stage("comparing the tuned network with the default one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -56,7 +57,8 @@ def level(verbose: int, quiet: bool) -> int:
     )
     # Other packages' chatter is of use to nobody but at -vvv.
     if chosen < 4:
-        for name in ("ray", "tvm", "torch", "onnx", "alembic", "urllib3"):
+        warnings.simplefilter("ignore")
+        for name in ("ray", "tvm", "torch", "onnx"):
             logging.getLogger(name).setLevel(logging.ERROR)
     return chosen
 

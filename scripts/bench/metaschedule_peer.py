@@ -56,7 +56,6 @@ def main() -> None:
             work_dir=directory,
             max_trials_global=arguments.trials,
             builder=ms.builder.LocalBuilder(initializer=light_import),
-            seed=arguments.seed or 1,
         )
         ended = time.time()
         seconds = [
