@@ -40,9 +40,9 @@ def connected(address: str | None, devices: Sequence[DeviceSpec]) -> Iterator[No
     cores = os.sched_getaffinity(0)
     if address in (None, "local"):
         leave_cores(devices)
-        _start_local(ray, len(cores))
+        _start_local(len(cores))
     else:
-        _join(ray, str(address))
+        _join(str(address))
     try:
         yield
     finally:
@@ -50,7 +50,9 @@ def connected(address: str | None, devices: Sequence[DeviceSpec]) -> Iterator[No
         os.sched_setaffinity(0, cores)
 
 
-def _start_local(ray, cores: int) -> None:
+def _start_local(cores: int) -> None:
+    import ray
+
     ray.init(
         # Without this, Ray joins whatever cluster runs on the host.
         address="local",
@@ -63,7 +65,9 @@ def _start_local(ray, cores: int) -> None:
     )
 
 
-def _join(ray, address: str) -> None:
+def _join(address: str) -> None:
+    import ray
+
     remedy = "start one with `ray start --head`, or leave --address out to use this host alone"
     if "://" not in address and ":" in address and not _answers(address):
         raise InputError(f"no Ray cluster answers at {address}: {remedy}")

@@ -8,6 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from tvm.ir import IRModule
+from tvm.target import Target
+
 from release_ray.benchmark import Comparison
 from release_ray.compile import compile_network, export
 from release_ray.core.errors import WorkFailed
@@ -64,8 +68,8 @@ def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasureP
 
 def deploy(
     network: Network,
-    module,
-    target,
+    module: IRModule,
+    target: Target,
     winners: Sequence[Entry],
     *,
     pool: MeasurePool,
@@ -118,7 +122,9 @@ def _wrong(pool: MeasurePool, job: Job) -> str | None:
     return f"its output differs from the unscheduled operator's by {error:.2g}"
 
 
-def _compare(pool: MeasurePool, default_so: Path, tuned_so: Path, inputs) -> Comparison:
+def _compare(
+    pool: MeasurePool, default_so: Path, tuned_so: Path, inputs: Sequence[np.ndarray]
+) -> Comparison:
     try:
         return pool.call_on_device(
             "release_ray.benchmark:compare",

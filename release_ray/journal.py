@@ -66,26 +66,26 @@ class Journal:
     def write(self, recorded: Recorded) -> None:
         """Writes one outcome, or one refusal; it is on disk when this returns."""
         task, outcome = recorded.state.planner.task, recorded.outcome
-        refusal = "" if outcome is not None else recorded.candidate.message
+        candidate = recorded.candidate
         self._records.append(
             Record(
                 task=task.name,
                 workload=task.workload.key,
                 target=task.workload.target_json,
-                sketch=recorded.candidate.sketch,
-                decisions=recorded.candidate.decisions,
+                sketch=candidate.sketch,
+                decisions=candidate.decisions,
                 purpose=Purpose.TRIAL,
                 status=outcome.status if outcome else Status.INVALID,
                 latency_s=outcome.latency_s if outcome else None,
                 bound_s=outcome.bound_s if outcome else None,
-                message=outcome.message if outcome else refusal,
+                message=outcome.message if outcome else recorded.reason,
                 device=outcome.device if outcome else "",
                 host=outcome.host if outcome else self._host,
                 measure_settings=self._measure_settings,
                 build_s=outcome.build_s if outcome else 0.0,
                 run_s=outcome.run_s if outcome else 0.0,
                 round=recorded.round,
-                policy=recorded.candidate.policy,
+                policy=candidate.policy,
                 sampler=self._settings.sampler.name,
                 seed=self._settings.seed,
                 run_id=self._run_id,

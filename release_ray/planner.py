@@ -53,6 +53,10 @@ class Refused:
     message: str
     policy: str
 
+    @property
+    def sketch(self) -> int:
+        return int(self.point[0])
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,13 +45,13 @@ class Applied:
     """
 
     point: np.ndarray | None
-    schedule: object | None = None
+    schedule: Any = None
     message: str = ""
 
     @property
     def trace_json(self) -> str:
         """The whole trace, as MetaSchedule's database stores it; replays on the task's module."""
-        return json.dumps(_plain(self.schedule.trace.as_json()))  # type: ignore[union-attr]
+        return json.dumps(_plain(self.schedule.trace.as_json()))
 
 
 class Sketches:
@@ -146,7 +147,7 @@ class Sketches:
 class _Sketch:
     """One sketch: its instructions, and its sampling instructions as knobs, in trace order."""
 
-    def __init__(self, schedule) -> None:
+    def __init__(self, schedule: Any) -> None:
         self.instructions = list(schedule.trace.insts)
         decisions = schedule.trace.decisions
         self._sampled = [inst for inst in self.instructions if inst in decisions]
@@ -162,7 +163,7 @@ class _Sketch:
             for inst, knob, value in zip(self._sampled, self.knobs, values, strict=True)
         }
 
-    def read_back(self, trace) -> list[Value]:
+    def read_back(self, trace: Any) -> list[Value]:
         """The knob values that a schedule's trace really has.
 
         Postprocessors may have appended sampling instructions of their own; the sketch's come
@@ -213,7 +214,7 @@ def _without_complaint() -> Iterator[None]:
                     os.write(2, line)
 
 
-def _knob(number: int, inst, decision, depth: int) -> Knob:
+def _knob(number: int, inst: Any, decision: Any, depth: int) -> Knob:
     kind = inst.kind.name
     if kind == "SamplePerfectTile":
         extent = int(np.prod([int(factor) for factor in decision], dtype=np.int64))
@@ -225,7 +226,7 @@ def _knob(number: int, inst, decision, depth: int) -> Knob:
     raise ValueError(f"TVM's {kind} is a kind of knob that release_ray does not know")
 
 
-def _encoded(knob: Knob, value: Value):
+def _encoded(knob: Knob, value: Value) -> list[int] | int:
     if isinstance(value, tuple):
         return list(value)
     if isinstance(knob, ChoiceKnob) and knob.role == "choice":
@@ -233,7 +234,7 @@ def _encoded(knob: Knob, value: Value):
     return value
 
 
-def _decoded(knob: Knob, decision) -> Value:
+def _decoded(knob: Knob, decision: Any) -> Value:
     if isinstance(knob, TileKnob):
         return tuple(int(factor) for factor in decision)
     if isinstance(knob, ChoiceKnob) and knob.role == "choice":
@@ -241,12 +242,12 @@ def _decoded(knob: Knob, decision) -> Value:
     return int(decision)
 
 
-def _deepest_loop_nest(schedule) -> int:
+def _deepest_loop_nest(schedule: Any) -> int:
     root = schedule.get_sblock("root")
     return max((len(schedule.get_loops(b)) for b in schedule.get_child_blocks(root)), default=0)
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """TVM's arrays and boxed numbers as what `json` can write."""
     if isinstance(value, str | int | float | bool) or value is None:
         return value
@@ -257,11 +258,11 @@ def _plain(value):
     return _integer(value)
 
 
-def _integer(value) -> int:
+def _integer(value: Any) -> int:
     return int(getattr(value, "value", value))
 
 
-def _name(postprocessor) -> str:
+def _name(postprocessor: Any) -> str:
     return str(postprocessor).rsplit(".", 1)[-1]
 
 

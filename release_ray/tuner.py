@@ -92,6 +92,11 @@ class Recorded:
     round: int
     outcome: Outcome | None
 
+    @property
+    def reason(self) -> str:
+        """Why a configuration was refused; empty for a candidate."""
+        return self.candidate.message if isinstance(self.candidate, Refused) else ""
+
 
 class Tuner:
     """Runs rounds until the budget is spent or everything is measured."""
@@ -334,4 +339,4 @@ def _observation(candidate: Candidate, outcome: Outcome) -> Observation:
 
 
 def _failed(refused: Refused) -> Observation:
-    return Observation(int(refused.point[0]), refused.decisions, Status.INVALID, None)
+    return Observation(refused.sketch, refused.decisions, Status.INVALID, None)

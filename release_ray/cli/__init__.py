@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Any
 
 from release_ray.core.errors import InputError, WorkFailed
 
@@ -28,7 +29,7 @@ def run(arguments: list[str]) -> int:
     from release_ray.cli.app import app
 
     # Typer carries its own copy of Click, whose base of usage errors it exports under no name.
-    usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+    usage_error: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     try:
         status = app(arguments, prog_name="release-ray", standalone_mode=False)
         return status if isinstance(status, int) else DONE
@@ -45,7 +46,7 @@ def run(arguments: list[str]) -> int:
         return BAD_INPUT
     except usage_error as error:
         hint = "see `release-ray --help`"
-        print(f"release-ray: {error.format_message()}; {hint}", file=sys.stderr)  # type: ignore[attr-defined]
+        print(f"release-ray: {error.format_message()}; {hint}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
         # The reader of a pipe has gone (`release-ray records show | head`): not an error of ours.

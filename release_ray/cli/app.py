@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from release_ray import __version__
-from release_ray.cli import inspect, outputs, records
+from release_ray.cli import outputs, overview, records
 from release_ray.cli.tune import tune
 
 app = typer.Typer(
@@ -34,9 +34,9 @@ def _main(
 
 
 app.command()(tune)
-app.command()(inspect.tasks)
-app.command()(inspect.devices)
+app.command()(overview.tasks)
+app.command()(overview.devices)
 app.command()(outputs.compile)
 app.command()(outputs.bench)
 app.add_typer(records.app, name="records")
-app.command()(inspect.doctor)
+app.command()(overview.doctor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rich.console import Console
@@ -160,7 +161,7 @@ class View:
         return table
 
 
-def tasks_table(tasks, title: str) -> Table:
+def tasks_table(tasks: Iterable[TaskSummary], title: str) -> Table:
     """A table of `TaskSummary`s."""
     table = Table(title=title, title_justify="left", title_style="bold", expand=False)
     table.add_column("task", overflow="fold")

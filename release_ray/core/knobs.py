@@ -96,8 +96,13 @@ class TileKnob(Knob):
     def kind(self) -> int:
         return 0
 
-    @cached_property
+    @property
     def values(self) -> tuple[Value, ...]:
+        return self.splits
+
+    @cached_property
+    def splits(self) -> tuple[tuple[int, ...], ...]:
+        """The values: factors of each level, outermost first."""
         return factorizations(self.extent, self.levels, self.max_innermost)
 
     @property
@@ -107,7 +112,7 @@ class TileKnob(Knob):
     @cached_property
     def transitions(self) -> np.ndarray:
         table = np.tile(np.arange(self.cardinality, dtype=np.int32), (self.moves, ACTIONS, 1))
-        for index, factors in enumerate(self.values):
+        for index, factors in enumerate(self.splits):
             for agent in range(self.moves):
                 for action, source, sink in (
                     (DECREMENT, agent + 1, agent),

@@ -49,7 +49,7 @@ class AgentSettings(Settings):
     epochs: int = Field(3, ge=1, description="passes over a batch")
     minibatch: int = Field(2048, ge=1, description="agent steps a mini-batch (paper: 32)")
     clip: float = Field(0.2, gt=0, description="PPO's clipping range")
-    entropy: float = Field(0.01, ge=0, description="entropy coefficient (paper: 0.3)")
+    entropy: float = Field(0.06, ge=0, description="entropy coefficient (paper: 0.3)")
     value_coefficient: float = Field(1.0, ge=0, description="weight of the value loss")
     grad_clip: float | None = Field(0.5, gt=0, description="gradient norm at most")
 

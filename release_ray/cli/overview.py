@@ -35,10 +35,9 @@ def tasks(
     from release_ray.sketches import Sketches
 
     prepared = prepare(network, settings, expand(settings.devices))
-    rows = []
-    for task in prepared.tasks:
-        space = Sketches(task).space
-        rows.append(
+    spaces = [(task, Sketches(task).space) for task in prepared.tasks]
+    if json:
+        rows = [
             {
                 "name": task.name,
                 "weight": task.weight,
@@ -47,22 +46,22 @@ def tasks(
                 "knobs": space.width - 1,
                 "size": space.size,
             }
-        )
-    if json:
+            for task, space in spaces
+        ]
         print(json_module.dumps(rows))
         return
-    table = Table(title=f"{prepared.network.name}: {len(rows)} tasks", title_justify="left")
+    table = Table(title=f"{prepared.network.name}: {len(spaces)} tasks", title_justify="left")
     table.add_column("task", overflow="fold")
     for column in ("weight", "MFLOPs", "sketches", "knobs", "configurations"):
         table.add_column(column, justify="right")
-    for row in rows:
+    for task, space in spaces:
         table.add_row(
-            row["name"],
-            str(row["weight"]),
-            f"{row['flops'] / 1e6:.1f}",
-            str(row["sketches"]),
-            str(row["knobs"]),
-            f"{row['size']:.3g}" if row["size"] >= 1e6 else str(row["size"]),
+            task.name,
+            str(task.weight),
+            f"{task.flops / 1e6:.1f}",
+            str(len(space.sketches)),
+            str(space.width - 1),
+            f"{space.size:.3g}" if space.size >= 1e6 else str(space.size),
         )
     options.results().print(table)
 
