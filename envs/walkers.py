@@ -22,8 +22,10 @@ class Walkers:
 
     `score` maps `n x width` points to `n` predicted fitness values. `measured` (`m x width`) and
     `fitness` (`m`) are what the hardware has said: there the reward follows the measurement, and
-    elsewhere the prediction. A share of `measured_starts` of the walkers start from the
-    `best_starts` best measured, the others anywhere. A walk has `steps` steps.
+    elsewhere the prediction. A walk has `steps` steps. A share of `measured_starts` of the walkers
+    start from the `best_starts` best measured, whose neighbourhood the model knows best; a share
+    of `scored_starts` from as many best predicted so far, so that short walks climb far; the
+    others anywhere.
     """
 
     def __init__(
@@ -36,18 +38,23 @@ class Walkers:
         measured: np.ndarray | None = None,
         fitness: np.ndarray | None = None,
         measured_starts: float = 0.5,
+        scored_starts: float = 0.25,
         best_starts: int = 8,
     ) -> None:
         self.space = space
         self.count = count
         self.steps = steps
         self._score = score
+        self._scored_starts = scored_starts
+        self._best_starts = best_starts
         self._observer = Observer(space)
         self._known: dict[bytes, float] = {}
-        self._best = np.zeros((0, space.width), np.int32)
+        self._best_measured = np.zeros((0, space.width), np.int32)
         if measured is not None and fitness is not None and len(measured):
             self._known = dict(zip(keys(measured), map(float, fitness), strict=True))
-            self._best = _best(measured, fitness, best_starts, round(measured_starts * count))
+            self._best_measured = _best(
+                measured, fitness, best_starts, round(measured_starts * count)
+            )
         self._scored: list[tuple[np.ndarray, np.ndarray]] = []
         self.points = np.zeros((count, space.width), np.int32)
         self.fitness = np.zeros(count, np.float32)
@@ -63,7 +70,7 @@ class Walkers:
         """Sends the walkers to their starts, or to the given `count x width` points."""
         if points is None:
             points = self.space.random(rng, self.count)
-            points[: len(self._best)] = self._best
+            self._place(points)
         self.points = np.array(points, np.int32)
         self.fitness = self._evaluate(self.points)
         self._start_fitness = self.fitness
@@ -105,6 +112,24 @@ class Walkers:
             return np.zeros((0, self.space.width), np.int32), np.zeros(0, np.float32)
         points, scores = zip(*self._scored, strict=True)
         return np.concatenate(points), np.concatenate(scores)
+
+    def _place(self, points: np.ndarray) -> None:
+        """Puts the shares of random `points` that start from good ones there: first, and last."""
+        points[: len(self._best_measured)] = self._best_measured
+        climbers = round(self._scored_starts * self.count)
+        best = self._best_scored()
+        if climbers and len(best):
+            points[-climbers:] = np.resize(best, (climbers, best.shape[1]))
+
+    def _best_scored(self) -> np.ndarray:
+        """Up to `best_starts x width`: the best predicted so far."""
+        points, scores = self.scored()
+        best: dict[bytes, np.ndarray] = {}
+        for row in np.argsort(-scores, kind="stable"):
+            if len(best) == self._best_starts:
+                break
+            best.setdefault(points[row].tobytes(), points[row])
+        return np.array(list(best.values()), np.int32).reshape(-1, self.space.width)
 
     def _evaluate(self, points: np.ndarray) -> np.ndarray:
         predicted = finite(self._score(points))

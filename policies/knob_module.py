@@ -33,10 +33,21 @@ class KnobModule(TorchRLModule, ValueFunctionAPI):
             layers += [_linear(width, hidden, 2**0.5, generator), nn.ReLU()]
             width = hidden
         self._body = nn.Sequential(*layers)
-        self._policy = _linear(width, ACTIONS, 0.01, generator)
-        with torch.no_grad():
-            self._policy.bias[STAY] = config["stay_bias"]
         self._value = _linear(width, 1, 1.0, generator)
+        self._policy = nn.Linear(width, ACTIONS)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forgets how to act, but not what was learnt of knobs and values.
+
+        A policy that has converged on one round's best configurations has learnt to stay there; in
+        the next round it would never move, and find nothing.
+        """
+        generator = torch.Generator().manual_seed(int(self.model_config["seed"]))
+        nn.init.orthogonal_(self._policy.weight, 0.01, generator=generator)
+        nn.init.zeros_(self._policy.bias)
+        with torch.no_grad():
+            self._policy.bias[STAY] = self.model_config["stay_bias"]
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         observations = batch[Columns.OBS]

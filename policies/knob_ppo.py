@@ -8,12 +8,12 @@ advantages, is built from the walk's arrays at once; learner, loss and optimiser
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
-from ray.rllib.core import ALL_MODULES
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import ENTROPY_KEY, POLICY_LOSS_KEY, VF_LOSS_KEY
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -28,6 +28,7 @@ from ray.rllib.utils.metrics import (
 
 from envs.knob_env import ACTION_SPACE, OBSERVATION_SPACE, KnobEnv
 from envs.runner import MODULE_ID, Walk, WalkerRunner
+from envs.walkers import Walkers
 from policies.knob_module import KnobModule
 from release_ray.core.settings import AgentSettings
 
@@ -83,6 +84,25 @@ class KnobPPO(PPO):
     PPO's own step samples until a number of environment steps is reached; here the walkers decide.
     """
 
+    # RLlib declares these as optional; an algorithm that is built has them.
+    config: Any
+    metrics: Any
+    learner_group: Any
+    env_runner_group: Any
+
+    def assign(self, walkers: Walkers, rng: np.random.Generator) -> None:
+        """Turns the agent to a round of a task: iterations from here on walk these walkers."""
+        runner = self.env_runner_group.local_env_runner
+        runner.assign(walkers, rng)
+        # Both copies: RLlib's own syncing takes no weights that no update has made newer.
+        runner.module[MODULE_ID].begin_anew()
+        self.learner_group.foreach_learner(lambda learner: learner.module[MODULE_ID].begin_anew())
+
+    def restore_learner(self, directory: Path) -> None:
+        """Takes up network and optimiser from what `learner_group.save_to_path` wrote."""
+        self.learner_group.restore_from_path(directory)
+        self._sync_weights()
+
     def _setup_logdir(self) -> None:
         # Nothing is logged there, and RLlib would make a directory in the user's home.
         self._logdir = tempfile.gettempdir()
@@ -105,10 +125,17 @@ class KnobPPO(PPO):
             shuffle_batch_per_epoch=False,
         )
         self.metrics.aggregate(results, key=LEARNER_RESULTS)
+        self._sync_weights()
+
+    @staticmethod
+    def figures(result: dict[str, Any]) -> dict[str, float]:
+        """The losses and the entropy that an iteration's result reports."""
+        learner = result[LEARNER_RESULTS][MODULE_ID]
+        return {name: float(learner[name]) for name in (POLICY_LOSS_KEY, VF_LOSS_KEY, ENTROPY_KEY)}
+
+    def _sync_weights(self) -> None:
         self.env_runner_group.sync_weights(
-            from_worker_or_learner_group=self.learner_group,
-            policies=set(results[0].keys()) - {ALL_MODULES},
-            inference_only=True,
+            from_worker_or_learner_group=self.learner_group, inference_only=True
         )
 
 
@@ -165,9 +192,3 @@ def configure(settings: AgentSettings, seed: int) -> PPOConfig:
         .reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=0)
         .debugging(log_level="ERROR", log_sys_usage=False)
     )
-
-
-def figures(result: dict[str, Any]) -> dict[str, float]:
-    """The losses and the entropy that an iteration's result reports."""
-    learner = result[LEARNER_RESULTS][MODULE_ID]
-    return {name: float(learner[name]) for name in (POLICY_LOSS_KEY, VF_LOSS_KEY, ENTROPY_KEY)}

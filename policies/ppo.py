@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -17,15 +16,14 @@ from samplers.base import Candidates
 if TYPE_CHECKING:
     from policies.knob_ppo import KnobPPO
 
-logger = logging.getLogger(__name__)
-
 
 class PPOPolicy(Policy):
     """Walkers, learning as they go, and the best of all configurations they came through.
 
-    One RLlib algorithm serves every task and round: what the agent has learnt on one carries over
-    to the next. Ray must be initialised before, as RLlib would else start a cluster of its own. A
-    space no larger than `model_calls` is scored whole, which no agent could better.
+    One RLlib algorithm serves every task and round: what the agent has learnt of knobs and their
+    values carries over, while it begins anew to act (see `KnobModule.begin_anew`). Ray must be
+    initialised before, as RLlib would else start a cluster of its own. A space no larger than
+    `model_calls` is scored whole, which no agent could better.
     """
 
     _algorithm: KnobPPO | None = None
@@ -40,12 +38,10 @@ class PPOPolicy(Policy):
             return enumerate_all(state, count)
         walkers, walks = self._walkers(state)
         algorithm = self._built()
-        from policies.knob_ppo import figures
-
-        algorithm.env_runner.assign(walkers, state.rng)
+        algorithm.assign(walkers, state.rng)
         for _ in range(walks):
             result = algorithm.train()
-        self._metrics = {**figures(result), "reward": float(np.mean(walkers.gained))}
+        self._metrics = {**algorithm.figures(result), "reward": float(np.mean(walkers.gained))}
         points, scores = walkers.scored()
         return best_unvisited(state, points, scores, count)
 
@@ -58,11 +54,7 @@ class PPOPolicy(Policy):
 
     def restore(self, directory: Path) -> None:
         if (directory / "agent").is_dir():
-            algorithm = self._built()
-            algorithm.learner_group.restore_from_path(directory / "agent")
-            algorithm.env_runner_group.sync_weights(
-                from_worker_or_learner_group=algorithm.learner_group
-            )
+            self._built().restore_learner(directory / "agent")
 
     def close(self) -> None:
         if self._algorithm is not None:
@@ -82,6 +74,7 @@ class PPOPolicy(Policy):
             measured=state.measured,
             fitness=state.fitness,
             measured_starts=settings.measured_starts,
+            scored_starts=settings.scored_starts,
             best_starts=settings.best_starts,
         )
         return walkers, max(1, settings.model_calls // (count * (steps + 1)))
@@ -98,5 +91,5 @@ class PPOPolicy(Policy):
                 if not ray.is_initialized():
                     raise RuntimeError("the ppo policy needs Ray: call ray.init() before")
                 torch.set_num_threads(1)
-                self._algorithm = configure(self.settings, self.seed).build_algo()
+                self._algorithm = cast("KnobPPO", configure(self.settings, self.seed).build_algo())
             return self._algorithm

@@ -47,6 +47,18 @@ def test_a_share_starts_from_the_best_measured():
     assert not set(keys(walkers.points[8:])) & set(keys(measured))
 
 
+def test_a_share_goes_on_from_the_best_scored_so_far():
+    task = synthetic.bowl()
+    rng = np.random.default_rng(0)
+    walkers = walkers_of(task, best_starts=2)
+    walkers.reset(rng)
+    points, scores = walkers.scored()
+    best = points[np.argsort(-scores)[:2]]
+    walkers.reset(rng)
+    assert set(keys(walkers.points[-4:])) == set(keys(best))
+    assert not set(keys(walkers.points[:-4])) & set(keys(best))
+
+
 def test_failures_are_no_place_to_start():
     task = synthetic.bowl()
     measured = task.space.random_unvisited(np.random.default_rng(1), 10, set())

@@ -64,13 +64,13 @@ def test_prepared_in_one_thread_proposes_in_another_as_in_the_main_one(agent):
     np.testing.assert_array_equal(found[0].points, expected.points)
 
 
-def test_learns_on_without_losing_what_it_knew(agent):
-    task = synthetic.bowl()
-    reached = [
-        float(agent.propose(search_state(task, seed=seed), COUNT).scores.mean())
-        for seed in range(4)
-    ]
-    assert min(reached[1:]) > 0.8 * reached[0]
+def test_is_no_worse_in_later_rounds(agent):
+    """An agent that has learnt to stay on one round's best would find nothing in the next."""
+    layer = RecordedLayer.load(RECORDED)
+    truth = layer.truth()
+    for round_ in range(4):
+        state = layer.search_state(96, sample=round_, seed=round_)
+        assert truth(agent.propose(state, 32).points).mean() > 0.65
 
 
 def test_refuses_to_start_a_ray_of_its_own(monkeypatch):
