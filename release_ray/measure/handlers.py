@@ -35,7 +35,7 @@ _names = itertools.count()
 _kept: list[tvm.runtime.Module] = []
 
 
-def build(job: Job, *, keep: bool = False) -> Artifact:
+def build(job: Job, keep: bool = False) -> Artifact:
     """Compiles a candidate. `keep`: for this process, which `run` must then be told to time.
 
     Raises what TVM raises where the trace does not fit the workload or the target has no such code.

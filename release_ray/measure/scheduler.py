@@ -8,7 +8,7 @@ What it keeps to:
 - Jobs start in the order in which they were submitted, and each ends in exactly one `Finish`.
 - A device has the next artifact waiting while it measures, so that it is not idle for a message's
   way there and back.
-- Builders stop while `max_waiting` artifacts wait for a device.
+- Builders stop while `max_waiting` artifacts a device wait, and those being built count.
 - A device that starves, and can build, builds the next candidate itself. Where builders are the
   bottleneck, as on a machine of two cores, this keeps every core busy.
 - A job whose builder or device went away is started once more, elsewhere if there is an elsewhere.
@@ -88,7 +88,7 @@ class Scheduler:
     """See the module. Every event returns the commands that follow from it, in order."""
 
     def __init__(self, *, max_waiting: int) -> None:
-        """`max_waiting`: artifacts, built or being built, for which no device has a free slot."""
+        """`max_waiting`: artifacts a device, built or being built, beyond those devices hold."""
         self._max_waiting = max_waiting
         self._pending: deque[_Ticket] = deque()
         self._ready: deque[tuple[_Ticket, Any]] = deque()
@@ -266,13 +266,11 @@ class Scheduler:
         return commands
 
     def _may_build(self) -> bool:
-        free_slots = sum(
-            QUEUED_PER_DEVICE - len(place.queue)
-            for place in self._devices.values()
-            if place.up and not place.held
-        )
+        usable = [place for place in self._devices.values() if place.up and not place.held]
+        free_slots = sum(QUEUED_PER_DEVICE - len(place.queue) for place in usable)
         building = sum(len(place.queue) for place in self._builders.values())
-        return building + len(self._ready) < self._max_waiting + free_slots
+        limit = self._max_waiting * max(1, len(usable))
+        return building + len(self._ready) < limit + free_slots
 
     def _feed_starving(self) -> list[Command]:
         commands: list[Command] = []

@@ -1,0 +1,128 @@
+"""What `--devices` means, locks on cores, and the simulated device."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from release_ray.core.errors import InputError
+from release_ray.core.settings import MeasureSettings
+from release_ray.core.statuses import Status
+from release_ray.measure import devices
+from release_ray.measure.devices import cores as cores_module
+from release_ray.measure.devices.cores import CoreLocks, free_cores
+from release_ray.measure.devices.sim import SimWorker, simulated_latency_s
+from release_ray.measure.jobs import Artifact, Job, Workload
+
+WORKLOAD = Workload("key", "conv", "{}", "{}", 1e9)
+SETTINGS = MeasureSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "available", "expected"),
+    [
+        ("auto", 1, [(0,)]),
+        ("auto", 2, [(1,)]),
+        ("auto", 4, [(1, 2, 3)]),
+        ("auto", 8, [(2, 3, 4, 5, 6, 7)]),
+        ("cpu", 2, [(1,)]),
+        ("cpu:2x1", 4, [(2,), (3,)]),
+        ("cpu:1x4", 4, [(0, 1, 2, 3)]),
+    ],
+)
+def test_cpu_devices_take_cores_from_the_end(text, available, expected):
+    specs = devices.expand(text, range(available))
+    assert [spec.cores for spec in specs] == expected
+    assert [spec.name for spec in specs] == [f"cpu:{i}" for i in range(len(expected))]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cpu:3x1", "asks for 3 cores and this process may use 2"),
+        ("cpu:4", "cpu:COUNTxCORES"),
+        ("cpu:0x1", "cpu:COUNTxCORES"),
+        ("cuda", "not available in this version"),
+        ("rpc://host:9190/key", "not available in this version"),
+        ("cppu", "did you mean cpu"),
+        ("sim:x", "sim:COUNT"),
+        ("sim:2?speed=3", "no option 'speed'"),
+        ("sim:2?run_s=fast", "not a number"),
+    ],
+)
+def test_a_wrong_specification_is_one_line_with_the_remedy(text, message):
+    with pytest.raises(InputError, match=message) as error:
+        devices.expand(text, range(2))
+    assert "\n" not in str(error.value)
+
+
+def test_the_rest_of_the_cores_is_for_everything_else():
+    assert free_cores(devices.expand("cpu:2x1", range(4)), range(4)) == (0, 1)
+    assert free_cores(devices.expand("cpu:1x2", range(2)), range(2)) == (0, 1)
+
+
+def test_a_core_is_one_processs_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(cores_module, "GRACE_S", 0.0)
+    program = (
+        "import sys, pathlib; from release_ray.measure.devices.cores import CoreLocks\n"
+        "locks = CoreLocks([3], pathlib.Path(sys.argv[1])); print('held', flush=True); input()"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(InputError, match=rf"core 3 .*pid {holder.pid}"):
+            CoreLocks([2, 3], tmp_path)
+        CoreLocks([2], tmp_path).release()  # the failure let go of what it had
+        holder.kill()
+    locks = CoreLocks([3], tmp_path)
+    assert (tmp_path / "core-3.lock").read_text() == str(os.getpid())
+    locks.release()
+
+
+def job(decisions="[[1,2,4],3]", best_s=None, key="key"):
+    workload = Workload(key, "conv", "{}", "{}", 1e9)
+    return Job(0, workload, "[]", decisions, best_s)
+
+
+def worker(query=""):
+    (spec,) = devices.expand(f"sim:1{query}")
+    return SimWorker(spec, SETTINGS)
+
+
+def measure(query="", **of_job):
+    return worker(query).measure(job(**of_job), Artifact("sim", b"", ()))
+
+
+def test_the_simulated_latency_is_the_same_each_time_and_never_beats_the_peak():
+    one = measure("?noise=0.05")
+    assert one == measure("?noise=0.05")
+    assert one.status is Status.OK
+    assert measure().latency_s >= 1e9 / 100e9
+    assert measure(decisions="[[8,1,1],3]").latency_s != measure().latency_s
+    assert measure(key="other").latency_s != measure().latency_s
+
+
+def test_the_simulated_latency_is_smooth_in_the_decisions():
+    near = simulated_latency_s(WORKLOAD, "[[4,2,8,2],64]", 100)
+    moved = simulated_latency_s(WORKLOAD, "[[2,4,8,2],64]", 100)
+    assert abs(near - moved) < 0.7 * near
+
+
+def test_a_simulated_slow_one_has_a_bound_and_no_latency():
+    latency_s = measure().latency_s
+    slow = measure(best_s=latency_s / 4)
+    assert (slow.status, slow.latency_s, slow.bound_s) == (Status.SLOW, None, latency_s)
+
+
+def test_simulated_failures_come_as_often_as_asked():
+    sim = worker("?crash=0.2&build_error=0.1")
+    outcomes = [sim.build_and_measure(job(f"[[{i}]]")).status for i in range(1, 1001)]
+    assert 60 < outcomes.count(Status.BUILD_ERROR) < 140
+    assert 130 < outcomes.count(Status.CRASH) < 230
+
+
+def test_a_simulated_device_runs_no_programs():
+    with pytest.raises(InputError, match="simulated"):
+        worker().call("os:getpid", (), 1.0)
