@@ -89,6 +89,8 @@ class Sketches:
         """
         values = values_from_json(decisions)
         try:
+            if not 0 <= sketch < len(self._sketches):
+                raise IndexError(sketch)
             self.space.point(sketch, values)
         except (KeyError, ValueError, IndexError) as error:
             raise ValueError(f"decisions {decisions} do not fit sketch {sketch}") from error
@@ -106,10 +108,9 @@ class Sketches:
             Trace.apply_json_to_schedule(trace_json, schedule)
         except (RuntimeError, ValueError, TypeError) as error:
             raise ValueError(f"its trace does not replay: {_first_line(error)}") from error
-        kinds = [inst.kind.name for inst in schedule.trace.insts]
+        outline = _outline(schedule.trace)
         for index, sketch in enumerate(self._sketches):
-            own = [inst.kind.name for inst in sketch.instructions]
-            if kinds[: len(own)] == own:
+            if outline == sketch.outline:
                 try:
                     values = sketch.read_back(schedule.trace)
                     self.space.point(index, values)
@@ -149,6 +150,7 @@ class _Sketch:
 
     def __init__(self, schedule: Any) -> None:
         self.instructions = list(schedule.trace.insts)
+        self.outline = _outline(schedule.trace)
         decisions = schedule.trace.decisions
         self._sampled = [inst for inst in self.instructions if inst in decisions]
         depth = _deepest_loop_nest(schedule)
@@ -186,10 +188,13 @@ def values_to_json(values: Sequence[Value]) -> str:
 
 def values_from_json(decisions: str) -> tuple[Value, ...]:
     """Reverses `values_to_json`. Raises `ValueError` for anything else."""
-    return tuple(
-        tuple(int(v) for v in value) if isinstance(value, list) else int(value)
-        for value in json.loads(decisions)
-    )
+    try:
+        return tuple(
+            tuple(int(v) for v in value) if isinstance(value, list) else int(value)
+            for value in json.loads(decisions)
+        )
+    except TypeError as error:
+        raise ValueError(f"{decisions} is no list of knob values") from error
 
 
 @contextmanager
@@ -212,6 +217,19 @@ def _without_complaint() -> Iterator[None]:
             for line in held.read().splitlines(keepends=True):
                 if _COMPLAINT not in line and _COMPLAINT_GOES_ON not in line:
                     os.write(2, line)
+
+
+def _outline(trace) -> list:
+    """What tells sketches apart: the instructions before the postprocessors, without decisions.
+
+    MetaSchedule's search leaves out instructions whose result nothing uses, so none count here.
+    Nor do the probabilities of a categorical choice: they change no schedule.
+    """
+    instructions, _ = _plain(trace.simplified(remove_postproc=True).as_json())
+    return [
+        [kind, inputs, attributes[:1] if kind == "SampleCategorical" else attributes, outputs]
+        for kind, inputs, attributes, outputs in instructions
+    ]
 
 
 def _knob(number: int, inst: Any, decision: Any, depth: int) -> Knob:
@@ -255,7 +273,7 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if hasattr(value, "__iter__"):
         return [_plain(v) for v in value]
-    return _integer(value)
+    return _plain(value.value)
 
 
 def _integer(value: Any) -> int:
