@@ -13,7 +13,7 @@ from envs.walkers import Walkers
 from release_ray.core.knobs import ACTIONS, STAY
 
 OBSERVATION_SPACE = gym.spaces.Box(-np.inf, np.inf, (OBSERVATION,), np.float32)
-ACTION_SPACE = gym.spaces.Discrete(ACTIONS)
+ACTION_SPACE: gym.spaces.Discrete = gym.spaces.Discrete(ACTIONS)
 
 
 def agent_name(slot: int) -> str:
@@ -30,6 +30,9 @@ class KnobEnv(MultiAgentEnv):
     which may be fewer than `possible_agents`. The walk is truncated after `steps` steps.
     """
 
+    agents: list[Any]
+    possible_agents: list[Any]
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self.walker = Walkers(**{"steps": 10, **config, "count": 1})
@@ -41,7 +44,7 @@ class KnobEnv(MultiAgentEnv):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    ) -> tuple[dict[Any, Any], dict[Any, Any]]:
         """Starts a walk: from `options["start"]`, a point, where given."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
@@ -50,15 +53,9 @@ class KnobEnv(MultiAgentEnv):
         self.agents = self.possible_agents[: int(self.walker.agents()[0])]
         return self._observations(), {}
 
-    def step(
-        self, action_dict: dict[str, Any]
-    ) -> tuple[
-        dict[str, np.ndarray],
-        dict[str, float],
-        dict[str, bool],
-        dict[str, bool],
-        dict[str, Any],
-    ]:
+    def step(  # type: ignore[override]
+        self, action_dict: dict[Any, Any]
+    ) -> tuple[dict[Any, Any], dict[Any, Any], dict[Any, Any], dict[Any, Any], dict[Any, Any]]:
         """All agents act at once; one that is not in `action_dict` stays."""
         actions = np.full((1, len(self.possible_agents)), STAY)
         for slot, agent in enumerate(self.agents):

@@ -9,7 +9,7 @@ of the connectors between environment and module, so a module sees observations 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -77,6 +77,8 @@ class WalkerRunner(MultiAgentEnvRunner):
     """
 
     walkers: Walkers | None = None
+    # RLlib declares it as optional.
+    module: Any
 
     def assign(self, walkers: Walkers, rng: np.random.Generator) -> None:
         """From here on samples walks of `walkers`; `rng` draws the starts and the actions."""
@@ -180,7 +182,7 @@ def _episodes(walk: Walk) -> list[MultiAgentEpisode]:
                 len_lookback_buffer=0,
                 agent_id=name,
                 module_id=MODULE_ID,
-                multi_agent_episode_id=episode.id_,
+                multi_agent_episode_id=cast(Any, episode.id_),
             )
         episodes.append(episode)
     return episodes
@@ -194,7 +196,7 @@ class _Spaces(VectorMultiAgentEnv):
             "space": KnobSpace(((ChoiceKnob("placeholder", (0, 1)),),)),
             "score": lambda points: np.zeros(len(points), np.float32),
         }
-        prototype = KnobEnv(nothing)
+        prototype: Any = KnobEnv(nothing)
         self.num_envs = count
         self.envs = [prototype] * count
         self.single_observation_spaces = prototype.observation_spaces

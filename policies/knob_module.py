@@ -24,6 +24,10 @@ class KnobModule(TorchRLModule, ValueFunctionAPI):
     stay, so that a fresh agent changes a few of its knobs a step.
     """
 
+    # RLlib declares these as optional; a module that is set up has them.
+    model_config: Any
+    observation_space: Any
+
     def setup(self) -> None:
         config = self.model_config
         generator = torch.Generator().manual_seed(int(config["seed"]))

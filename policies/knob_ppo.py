@@ -89,6 +89,7 @@ class KnobPPO(PPO):
     metrics: Any
     learner_group: Any
     env_runner_group: Any
+    _logdir: Any
 
     def assign(self, walkers: Walkers, rng: np.random.Generator) -> None:
         """Turns the agent to a round of a task: iterations from here on walk these walkers."""
@@ -111,6 +112,8 @@ class KnobPPO(PPO):
         runner = self.env_runner_group.local_env_runner
         walk = runner.walk()
         self.metrics.aggregate([runner.get_metrics()], key=ENV_RUNNER_RESULTS)
+        if not walk.filled.any():  # all walkers are in sketches that leave nothing to choose
+            return
         batch = train_batch(walk, runner.module[MODULE_ID], self.config.gamma, self.config.lambda_)
         results = self.learner_group.update(
             batch=batch,
@@ -129,9 +132,10 @@ class KnobPPO(PPO):
 
     @staticmethod
     def figures(result: dict[str, Any]) -> dict[str, float]:
-        """The losses and the entropy that an iteration's result reports."""
-        learner = result[LEARNER_RESULTS][MODULE_ID]
-        return {name: float(learner[name]) for name in (POLICY_LOSS_KEY, VF_LOSS_KEY, ENTROPY_KEY)}
+        """The losses and the entropy that an iteration's result reports; none without an update."""
+        learner = result.get(LEARNER_RESULTS, {}).get(MODULE_ID, {})
+        names = (POLICY_LOSS_KEY, VF_LOSS_KEY, ENTROPY_KEY)
+        return {name: float(learner[name]) for name in names if name in learner}
 
     def _sync_weights(self) -> None:
         self.env_runner_group.sync_weights(
@@ -141,7 +145,6 @@ class KnobPPO(PPO):
 
 def configure(settings: AgentSettings, seed: int) -> PPOConfig:
     """PPO with every value set: RLlib's defaults are far from what this agent needs."""
-
     return (
         PPOConfig(algo_class=KnobPPO)
         .environment(KnobEnv, disable_env_checking=True)

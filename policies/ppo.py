@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -39,8 +42,9 @@ class PPOPolicy(Policy):
         walkers, walks = self._walkers(state)
         algorithm = self._built()
         algorithm.assign(walkers, state.rng)
-        for _ in range(walks):
-            result = algorithm.train()
+        with _one_torch_thread():
+            for _ in range(walks):
+                result = algorithm.train()
         self._metrics = {**algorithm.figures(result), "reward": float(np.mean(walkers.gained))}
         points, scores = walkers.scored()
         return best_unvisited(state, points, scores, count)
@@ -84,12 +88,26 @@ class PPOPolicy(Policy):
         with self._lock:
             if self._algorithm is None:
                 import ray
-                import torch
 
                 from policies.knob_ppo import configure
 
                 if not ray.is_initialized():
                     raise RuntimeError("the ppo policy needs Ray: call ray.init() before")
-                torch.set_num_threads(1)
+                # Else it warns of its own defaults and of its own use of deprecated calls.
+                for name in ("ray.rllib", "ray._common.deprecation"):
+                    logging.getLogger(name).setLevel(logging.ERROR)
                 self._algorithm = cast("KnobPPO", configure(self.settings, self.seed).build_algo())
             return self._algorithm
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Keeps torch to the calling thread: a small network gains nothing from more."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -28,7 +28,7 @@ MEASURED, PROPOSED, CALLS = 96, 32, 5000
 def main() -> None:
     """Prints progress to stderr and one JSON line to stdout."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--policies", nargs="+", default=["random", "annealing", "ppo"])
+    parser.add_argument("--policies", nargs="+", default=["random", "ppo"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("."), help="where agent.csv goes")
     arguments = parser.parse_args()

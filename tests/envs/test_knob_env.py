@@ -1,5 +1,7 @@
 """A task as an RLlib environment, under stock RLlib, and against the walkers."""
 
+import shutil
+
 import numpy as np
 import pytest
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -70,7 +72,7 @@ def test_stock_ppo_learns_from_either_runner(runner):
     learner = result["learners"][MODULE_ID]
     assert np.isfinite(learner["policy_loss"])
     assert result["env_runners"]["num_module_steps_sampled"][MODULE_ID] > 16
-    algorithm.stop()
+    _stop(algorithm)
 
 
 @pytest.mark.usefixtures("ray_local")
@@ -100,7 +102,13 @@ def test_episodes_of_the_batched_runner_are_walks_of_the_environment():
                 )
         assert len(episode) == 4
         assert episode.is_done
+    _stop(algorithm)
+
+
+def _stop(algorithm):
     algorithm.stop()
+    # The directory that RLlib made in the user's home.
+    shutil.rmtree(algorithm.logdir)
 
 
 def _stock_ppo(runner):

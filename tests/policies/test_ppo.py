@@ -10,8 +10,11 @@ import torch
 import policies
 from envs.observation import OBSERVATION
 from envs.runner import MODULE_ID
+from policies.base import SearchState
 from policies.knob_ppo import generalised_advantages
+from release_ray.core.knobs import ChoiceKnob
 from release_ray.core.settings import AgentSettings
+from release_ray.core.space import KnobSpace, keys
 from release_ray.testing import synthetic
 from release_ray.testing.policies import COUNT, search_state
 from release_ray.testing.recorded import RecordedLayer
@@ -80,6 +83,26 @@ def test_refuses_to_start_a_ray_of_its_own(monkeypatch):
     policy = policies.create("ppo", AgentSettings())
     with pytest.raises(RuntimeError, match="ray.init"):
         policy.prepare()
+
+
+def test_walkers_in_a_sketch_without_moves_learn_nothing(ray_local):
+    fixed = (ChoiceKnob("unroll", (0,)),)
+    space = KnobSpace((fixed, synthetic.bowl().space.sketches[0]))
+    only = np.zeros((1, space.width), np.int32)
+    state = SearchState(
+        space=space,
+        score=lambda points: np.where(points[:, 0] == 0, 1.0, 0.0),
+        measured=only,
+        fitness=np.ones(1),
+        visited=set(keys(only)),
+        rng=np.random.default_rng(0),
+    )
+    settings = AgentSettings(model_calls=60, walkers=2, measured_starts=1.0, scored_starts=0.0)
+    policy = policies.create("ppo", settings)
+    candidates = policy.propose(state, COUNT)
+    assert len(candidates.points) == COUNT
+    assert set(policy.metrics) == {"reward"}
+    policy.close()
 
 
 def test_generalised_advantages_of_a_walk():
