@@ -28,6 +28,10 @@ _log = logging.getLogger(__name__)
 
 # How often a plan asks for replacements of candidates that were refused or turned out as aliases.
 _ATTEMPTS = 6
+# So many are drawn more at random where chance makes a plan, and so many in all at most: with none
+# of those to be built, nothing is taken to be left.
+_SPARE = 8
+_DRAWN_AT_MOST = 256
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,8 @@ class TaskPlanner:
             if len(admission.admitted) >= wanted or not len(selection.points):
                 break
             proposals = _unvisited(proposals, self._visited)
+        if not admission.admitted:
+            self._fill_at_random(admission, wanted, rng)
         return Plan(
             round_number,
             tuple(admission.admitted),
@@ -196,15 +202,16 @@ class TaskPlanner:
         return np.array([best / s if s else 0.0 for s in self._latencies], np.float32)
 
     def _fill_at_random(self, admission: _Admission, limit: int, rng: np.random.Generator) -> None:
-        for _ in range(_ATTEMPTS):
-            missing = limit - len(admission.admitted)
-            if missing <= 0:
-                return
-            drawn = self.space.random_unvisited(rng, missing, self._visited)
+        left = max(limit, _DRAWN_AT_MOST)
+        while left > 0 and len(admission.admitted) < limit:
+            count = min(left, limit - len(admission.admitted) + _SPARE)
+            drawn = self.space.random_unvisited(rng, count, self._visited)
             if not len(drawn):
                 return
+            left -= len(drawn)
             for point in drawn:
-                admission.admit(point, "random")
+                if len(admission.admitted) < limit:
+                    admission.admit(point, "random")
 
 
 class _Admission:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 # How long the loop waits for results before it looks at the plan and the clock again.
 _POLL_S = 0.05
-# With nothing measured after so many failures, the rest would fail too.
+# With nothing measured after so many failures in a call, the rest would fail too.
 _HOPELESS = 48
 # What a round under way may still take after the budget is spent.
 _DRAIN_S = 30.0
@@ -127,7 +127,9 @@ class Tuner:
         self._rounds: list[_Round] = []
         self._absorbed = 0
         self._round_of_job: dict[int, int] = {}
+        self._inbox: deque[Outcome] = deque()
         self._spent = sum(state.trials for state in states)
+        self._failed_before = self._failed
         self._policy: Policy | None = None
         self.search_cpu_s = 0.0
         for state in states:
@@ -187,8 +189,11 @@ class Tuner:
 
     @property
     def _hopeless(self) -> bool:
-        failed = sum(sum(state.failures.values()) for state in self._states)
-        return not self._any_measured and failed >= _HOPELESS
+        return not self._any_measured and self._failed - self._failed_before >= _HOPELESS
+
+    @property
+    def _failed(self) -> int:
+        return sum(sum(state.failures.values()) for state in self._states)
 
     @property
     def _done(self) -> bool:
@@ -299,26 +304,34 @@ class Tuner:
     # -- results ----------------------------------------------------------------------------------
 
     def _collect(self, timeout_s: float) -> None:
-        for outcome in self._pool.wait(timeout_s):
-            round_ = self._rounds[self._round_of_job[outcome.job_id]]
-            round_.outcomes[outcome.job_id] = outcome
-            state = self._states[round_.task]
-            state.count(outcome.status, outcome.latency_s, outcome.message, self._active_s())
-            self._record(Recorded(state, round_.jobs[outcome.job_id], round_.plan.round, outcome))
-            self._listener(
-                Measured(
-                    state.name,
-                    outcome.status,
-                    outcome.latency_s,
-                    outcome.message,
-                    outcome.device,
-                    state.trials,
-                    state.best_s,
-                )
+        """Takes in what the pool has finished. Interrupted, it goes on with the rest if called."""
+        self._inbox.extend(self._pool.wait(timeout_s))
+        while self._inbox:
+            self._take_in(self._inbox[0])
+            self._inbox.popleft()
+
+    def _take_in(self, outcome: Outcome) -> None:
+        round_ = self._rounds[self._round_of_job[outcome.job_id]]
+        if outcome.job_id in round_.outcomes:
+            return
+        state = self._states[round_.task]
+        self._record(Recorded(state, round_.jobs[outcome.job_id], round_.plan.round, outcome))
+        round_.outcomes[outcome.job_id] = outcome
+        state.count(outcome.status, outcome.latency_s, outcome.message, self._active_s())
+        self._listener(
+            Measured(
+                state.name,
+                outcome.status,
+                outcome.latency_s,
+                outcome.message,
+                outcome.device,
+                state.trials,
+                state.best_s,
             )
-            if round_.complete:
-                self._listener(RoundFinished(state.name, round_.plan.round, self._active_s()))
-                self._after_round()
+        )
+        if round_.complete:
+            self._listener(RoundFinished(state.name, round_.plan.round, self._active_s()))
+            self._after_round()
 
     def _drain(self) -> None:
         """Takes in what is being measured; what has not begun is called off."""
