@@ -354,7 +354,9 @@ class Worker:
     def _last_line(self) -> str:
         lines = self._tail.decode(errors="replace").split("\n")
         told = [line.strip() for line in lines if line.strip()]
-        return told[-1][-500:] if told else ""
+        # A native backtrace comes after what it is the backtrace of.
+        reasons = [line for line in told if not line.startswith('File "')] or told
+        return reasons[-1][-500:] if reasons else ""
 
     def _kill(self) -> tuple[int, float]:
         """Ends the process; wait status, and CPU-seconds of calls that gave no answer."""

@@ -1,0 +1,80 @@
+"""Building, timing and checking real candidates, in a child process."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from release_ray.core.settings import MeasureSettings
+from release_ray.measure.jobs import Job
+from release_ray.measure.process import Raised
+
+HANDLERS = "release_ray.measure.handlers:"
+SETTINGS = MeasureSettings(min_repeat_ms=2)
+
+
+def call(compiler, function, *arguments):
+    return compiler.call(HANDLERS + function, *arguments, timeout_s=60).value
+
+
+def job(matmul, index=0, **workload):
+    described, traces = matmul
+    return Job(index, replace(described, **workload), traces[index], "[]", None)
+
+
+def test_a_candidate_is_built_shipped_and_timed(compiler, matmul):
+    artifact = call(compiler, "build", job(matmul))
+    assert artifact.form in ("so", "ll") and len(artifact.payload) > 1000
+    assert [dtype for _, dtype in artifact.arguments] == ["float32"] * 3
+    timing = call(compiler, "run", artifact, "cpu", None, SETTINGS, 10.0)
+    assert 1e-7 < timing.latency_s < 0.1 and timing.bound_s is None
+
+
+def test_a_candidate_may_stay_where_it_was_built(compiler, matmul):
+    artifact = call(compiler, "build", job(matmul), True)
+    assert (artifact.form, artifact.payload) == ("kept", b"")
+    assert call(compiler, "run", artifact, "cpu", None, SETTINGS, 10.0).latency_s > 0
+
+
+def test_far_from_the_best_there_is_a_bound_only(compiler, matmul):
+    artifact = call(compiler, "build", job(matmul))
+    timing = call(compiler, "run", artifact, "cpu", 1e-9, SETTINGS, 10.0)
+    assert timing.latency_s is None and timing.bound_s > 1e-8
+
+
+def test_every_schedule_computes_what_the_operator_does(compiler, matmul):
+    for index in range(3):
+        assert call(compiler, "check", job(matmul, index), "cpu") < 1e-5
+
+
+def test_a_kernel_that_computes_something_else_has_an_error(compiler):
+    (first, second) = compiler.call("wrong_kernels:relative_errors", timeout_s=60).value
+    assert first == pytest.approx(0.5)
+    assert second == float("inf")
+
+
+@pytest.mark.parametrize("trace", ["not json", "[[],[]", '[[["Nonsense",[],[],[]]],[]]'])
+def test_a_trace_that_does_not_fit_raises(compiler, matmul, trace):
+    with pytest.raises(Raised):
+        call(compiler, "build", replace(job(matmul), trace_json=trace))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"kind": "no_such_kind"},
+        {"kind": "llvm", "mtriple": "aarch64-linux-gnu"},
+    ],
+)
+def test_a_target_that_cannot_be_built_for_raises(compiler, matmul, target):
+    with pytest.raises(Raised):
+        call(compiler, "build", job(matmul, target_json=json.dumps(target)))
+
+
+def test_the_canary_has_a_speed(compiler):
+    canary = call(compiler, "canary", "cpu", 3)
+    assert canary.gflops > 0.1 and canary.spread >= 0
+
+
+def test_random_inputs_of_every_sort(compiler):
+    assert compiler.call("wrong_kernels:inputs", timeout_s=10).value == []

@@ -1,0 +1,194 @@
+"""The pool over Ray: jobs in, outcomes out, whatever happens to candidates, actors and drivers."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from release_ray.core.errors import InputError
+from release_ray.core.settings import MeasureSettings
+from release_ray.core.statuses import Status
+from release_ray.measure import devices
+from release_ray.measure.devices import cores
+from release_ray.measure.jobs import Job, Workload
+from release_ray.measure.pool import MeasurePool
+from release_ray.measure.process import Dead, Raised, TimedOut
+
+SIMULATED = Workload("key", "conv", "{}", "{}", 1e9)
+SETTINGS = MeasureSettings(min_repeat_ms=2, build_timeout_s=30)
+
+
+def simulated_jobs(count):
+    return [Job(i, SIMULATED, "[]", f"[[{i + 1},2],3]", None) for i in range(count)]
+
+
+def outcomes_of(pool, jobs, timeout_s=60.0):
+    """The outcomes of jobs by id; waits until each has one."""
+    pool.submit(jobs)
+    outcomes = []
+    deadline = time.monotonic() + timeout_s
+    while len(outcomes) < len(jobs):
+        assert time.monotonic() < deadline, f"only {len(outcomes)} of {len(jobs)} outcomes came"
+        outcomes += pool.wait(1.0)
+    assert len({o.job_id for o in outcomes}) == len(outcomes)
+    return {o.job_id: o for o in outcomes}
+
+
+def gone(pids, timeout_s=10.0):
+    """Whether none of the processes is left within a while."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if not any(
+            psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE
+            for p in pids
+        ):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture(scope="module")
+def cpu_pool(ray_local):
+    pool = MeasurePool.start(devices.expand("cpu:1x1"), 1, SETTINGS)
+    pool.ready()
+    yield pool
+    pool.shutdown()
+
+
+@pytest.fixture
+def sim_pool(ray_local):
+    pool = MeasurePool.start(devices.expand("sim:2?build_s=0.005&run_s=0.01"), 1, SETTINGS)
+    yield pool
+    pool.shutdown()
+
+
+def test_simulated_devices_share_the_work_and_give_the_same_results_twice(sim_pool):
+    first = outcomes_of(sim_pool, simulated_jobs(30))
+    again = outcomes_of(sim_pool, [replace(j, id=100 + j.id) for j in simulated_jobs(30)])
+    assert [again[100 + i].latency_s for i in range(30)] == [first[i].latency_s for i in range(30)]
+    assert {o.device for o in first.values()} == {"sim:0", "sim:1"}
+    stats = sim_pool.stats()
+    assert stats.statuses == {Status.OK: 60}
+    assert sum(device.jobs for device in stats.devices.values()) == 60
+    assert stats.queues == {"pending": 0, "building": 0, "ready": 0}
+    assert stats.overhead_cpu_s > 0
+
+
+def test_a_wait_for_nothing_ends(sim_pool):
+    assert sim_pool.wait(0.05) == []
+
+
+def test_outcomes_of_an_interrupted_wait_come_again(sim_pool):
+    sim_pool.ready()
+    sim_pool.submit(simulated_jobs(1))
+    # A call whose answer never reaches the driver:
+    sim_pool._pool.next_outcomes.remote(0, 5.0)
+    assert [o.job_id for o in sim_pool.wait(10)] == [0]
+    assert sim_pool.wait(0.05) == []
+
+
+def test_a_killed_device_comes_back_and_no_job_is_lost(ray_local):
+    pool = MeasurePool.start(devices.expand("sim:2?run_s=0.05"), 1, SETTINGS)
+    pool.ready()
+    pids = pool.stats().pids
+    pool.submit(simulated_jobs(40))
+    outcomes = pool.wait(10)
+    os.kill(pids["sim:0"], signal.SIGKILL)
+    os.kill(pids["builder:0"], signal.SIGKILL)
+    while len(outcomes) < 40:
+        got = pool.wait(20)
+        assert got, "jobs were lost"
+        outcomes += got
+    assert sorted(o.job_id for o in outcomes) == list(range(40))
+    assert {o.status for o in outcomes} == {Status.OK}
+    pool.ready()
+    stats = pool.stats()
+    assert set(stats.losses) == {"sim:0", "builder:0"}
+    assert stats.devices["sim:0"].up and stats.pids["sim:0"] != pids["sim:0"]
+    pool.shutdown()
+
+
+def test_when_the_last_device_is_gone_every_job_is_lost_and_says_why(ray_local):
+    pool = MeasurePool.start(devices.expand("sim:1?run_s=0.2"), 1, SETTINGS)
+    pool.ready()
+    pool.submit(simulated_jobs(5))
+    ray_local.kill(pool._workers[-1], no_restart=True)
+    outcomes = []
+    while len(outcomes) < 5:
+        got = pool.wait(20)
+        assert got, "jobs were lost"
+        outcomes += got
+    assert {o.status for o in outcomes} <= {Status.DEVICE_LOST, Status.OK}
+    assert "no device is left" in outcomes[-1].message
+    pool.shutdown()
+
+
+def test_real_and_simulated_devices_do_not_mix(ray_local):
+    mixed = [*devices.expand("cpu:1x1"), *devices.expand("sim:1")]
+    with pytest.raises(InputError, match="do not mix"):
+        MeasurePool.start(mixed, 1, SETTINGS)
+
+
+def test_real_candidates_good_and_bad_have_their_statuses(cpu_pool, matmul):
+    workload, traces = matmul
+    # LLVM crashes on this one: a segmentation fault in native code.
+    crashing = json.dumps({"kind": "llvm", "mtriple": "nonsense-none"})
+    jobs = [Job(i, workload, trace, "[]", None) for i, trace in enumerate(traces)]
+    jobs += [
+        Job(10, workload, "[[],[]", "[]", None),
+        Job(11, replace(workload, target_json='{"kind": "no_such_kind"}'), traces[0], "[]", None),
+        Job(12, replace(workload, target_json=crashing), traces[0], "[]", None),
+        Job(13, replace(workload, target_json=crashing), traces[1], "[]", None),
+        Job(14, workload, traces[0], "[]", 1e-9),
+        Job(15, workload, traces[0], "[]", None),
+    ]
+    outcomes = outcomes_of(cpu_pool, jobs)
+    statuses = {i: o.status for i, o in outcomes.items()}
+    assert all(statuses[i] is Status.OK for i in [*range(6), 15])
+    assert [statuses[i] for i in range(10, 15)] == [
+        Status.BUILD_ERROR,
+        Status.BUILD_ERROR,
+        Status.CRASH,
+        Status.CRASH,
+        Status.SLOW,
+    ]
+    assert "no_such_kind" in outcomes[11].message
+    assert "SIGSEGV" in outcomes[12].message
+    assert outcomes[14].bound_s > 0 and outcomes[14].latency_s is None
+    good = outcomes[0]
+    assert 0 < good.latency_s < 0.1 and good.device == "cpu:0" and good.host
+    assert min(good.build_s, good.build_cpu_s, good.run_s, good.run_cpu_s) > 0
+
+
+def test_a_device_can_be_had_alone(cpu_pool, matmul):
+    assert cpu_pool.call_on_device("operator:add", (1, 2), 5) == 3
+    with pytest.raises(Dead, match="SIGSEGV"):
+        cpu_pool.call_on_device("signal:raise_signal", (int(signal.SIGSEGV),), 5)
+    with pytest.raises(TimedOut):
+        cpu_pool.call_on_device("time:sleep", (100,), 0.2)
+    with pytest.raises(Raised, match="ZeroDivisionError"):
+        cpu_pool.call_on_device("operator:floordiv", (1, 0), 5)
+    workload, traces = matmul
+    assert cpu_pool.check(Job(0, workload, traces[0], "[]", None)) < 1e-5
+    assert cpu_pool.canary("cpu:0").gflops > 0.1
+
+
+def test_a_core_in_use_is_refused_with_the_holder(cpu_pool, monkeypatch):
+    holder = cpu_pool.stats().pids["cpu:0"]
+    assert cores.GRACE_S < 10
+    second = MeasurePool.start(devices.expand("cpu:1x1"), 0, SETTINGS)
+    with pytest.raises(InputError, match=rf"pid {holder}\)"):
+        second.ready()
+    second.shutdown()
+
+
+def test_a_shut_down_pool_leaves_no_process(ray_local):
+    pool = MeasurePool.start(devices.expand("sim:2"), 1, SETTINGS)
+    pool.ready()
+    pids = pool.stats().pids.values()
+    pool.shutdown()
+    assert gone(pids)

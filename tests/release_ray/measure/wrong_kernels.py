@@ -1,0 +1,24 @@
+"""Called in a child process: how outputs are compared, and what inputs look like."""
+
+import numpy as np
+
+from release_ray.measure import handlers
+
+
+def relative_errors():
+    expected = np.array([1.0, -2.0], np.float32)
+    off = np.array([2.0, -2.0], np.float32)
+    broken = np.array([np.nan, -2.0], np.float32)
+    return handlers._relative_error(off, expected), handlers._relative_error(broken, expected)
+
+
+def inputs():
+    """What is wrong with the random inputs of each dtype."""
+    wrong = []
+    for dtype in ("float32", "float16", "float64", "bfloat16", "int8", "uint8", "int64", "bool"):
+        values = handlers._values(0, (64, 3), dtype).astype(np.float64)
+        again = handlers._values(0, (64, 3), dtype).astype(np.float64)
+        normal = np.abs(values[values != 0]) > 1e-7
+        if not (np.array_equal(values, again) and normal.all() and values.any()):
+            wrong.append(dtype)
+    return wrong
