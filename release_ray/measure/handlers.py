@@ -216,9 +216,10 @@ def _outputs(
 def _relative_error(got: np.ndarray, expected: np.ndarray) -> float:
     got, expected = got.astype(np.float64), expected.astype(np.float64)
     difference = float(np.max(np.abs(got - expected), initial=0.0))
+    largest = float(np.max(np.abs(expected), initial=0.0))
     if np.isnan(difference):
         return float("inf")
-    return difference / max(float(np.max(np.abs(expected), initial=0.0)), np.finfo(np.float32).tiny)
+    return difference / max(largest, float(np.finfo(np.float32).tiny))
 
 
 def _is_cpu(target: tvm.target.Target) -> bool:

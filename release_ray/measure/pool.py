@@ -18,6 +18,7 @@ from release_ray.core.errors import InputError, WorkFailed
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.actors import BuilderActor, DeviceActor, Failure
 from release_ray.measure.devices import device_kind
+from release_ray.measure.devices.cores import Aside
 from release_ray.measure.jobs import Canary, DeviceSpec, Job, Outcome
 from release_ray.measure.pool_actor import PoolActor, PoolStats
 
@@ -39,6 +40,7 @@ class MeasurePool:
         self._workers = tuple(workers)
         self._specs = tuple(specs)
         self._received = 0
+        self._aside: Aside | None = None
 
     @staticmethod
     def start(
@@ -63,36 +65,30 @@ class MeasurePool:
             raise InputError("devices: none given; use --devices auto")
         if len({device_kind(device.kind).simulated for device in devices}) > 1:
             raise InputError("devices: real and simulated ones do not mix; ask for one sort")
-        environment = _runtime_env()
         common = (tuple(devices), settings, target_kind)
         device_actors = {
-            spec.name: ray.remote(DeviceActor)
-            .options(num_cpus=len(spec.cores), max_restarts=MAX_RESTARTS, runtime_env=environment)
-            .remote(spec, *common)
+            spec.name: _actor(DeviceActor, len(spec.cores)).remote(spec, *common)
             for spec in devices
         }
-        builder_cpus = _builder_cpus(devices, builders)
+        builder_class = _actor(BuilderActor, _builder_cpus(devices, builders))
         builder_actors = {
-            f"builder:{index}": ray.remote(BuilderActor)
-            .options(num_cpus=builder_cpus, max_restarts=MAX_RESTARTS, runtime_env=environment)
-            .remote(*common)
-            for index in range(builders)
+            f"builder:{index}": builder_class.remote(*common) for index in range(builders)
         }
-        pool = (
-            ray.remote(PoolActor)
-            .options(num_cpus=0, runtime_env=environment)
-            .remote(builder_actors, device_actors, tuple(devices), settings)
+        pool = _actor(PoolActor, 0, max_restarts=0).remote(
+            builder_actors, device_actors, tuple(devices), settings
         )
         pool.start.remote()
-        workers = [*builder_actors.values(), *device_actors.values()]
-        return MeasurePool(pool, workers, devices)
+        return MeasurePool(pool, [*builder_actors.values(), *device_actors.values()], devices)
 
     @property
     def devices(self) -> tuple[DeviceSpec, ...]:
         return self._specs
 
     def ready(self) -> None:
-        """Waits until every device, and a builder, is up.
+        """Waits until every device, and a builder, is up, and gets out of the devices' way.
+
+        From here until `shutdown` this process, and a Ray that it has started, keep off the cores
+        of devices on this host. Starting them took every core there is.
 
         Raises:
             InputError: a device is somebody else's.
@@ -103,6 +99,8 @@ class MeasurePool:
             if isinstance(failure.error, InputError):
                 raise failure.error
             raise WorkFailed(f"devices: {failure.error}")
+        if self._aside is None:
+            self._aside = Aside(self._specs)
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queues jobs after those that are queued. Each will have exactly one outcome."""
@@ -151,10 +149,12 @@ class MeasurePool:
 
     def shutdown(self) -> None:
         """Ends all actors and their child processes, whatever they are doing."""
+        if self._aside is not None:
+            self._aside.end()
         ray.kill(self._pool)
         # Asked first, an actor gives its device back in order; a busy one is killed, and the
         # kernel then kills its children.
-        stops = [worker.stop.remote() for worker in self._workers]
+        stops: list[Any] = [worker.stop.remote() for worker in self._workers]
         ray.wait(stops, num_returns=len(stops), timeout=_GRACE_S)
         for worker in self._workers:
             ray.kill(worker)
@@ -171,6 +171,12 @@ def _value(answer: Any) -> Any:
     if isinstance(answer, Failure):
         raise answer.error
     return answer
+
+
+def _actor(of: type, num_cpus: int, max_restarts: int = MAX_RESTARTS) -> Any:
+    return ray.remote(of).options(
+        num_cpus=num_cpus, max_restarts=max_restarts, runtime_env=_runtime_env()
+    )
 
 
 def _builder_cpus(devices: Sequence[DeviceSpec], builders: int) -> int:

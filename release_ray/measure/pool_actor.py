@@ -74,7 +74,7 @@ class PoolStats:
 class _Place:
     """A builder or device actor."""
 
-    handle: ActorHandle
+    handle: Any
     life: int = 0
     """Counts its losses: an answer from an earlier life is of no use, its job runs elsewhere."""
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -6,6 +6,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from release_ray.core.statuses import Status
 from release_ray.measure.jobs import Job, Outcome
@@ -114,7 +115,7 @@ class _VirtualPool:
 
     def lose(self, losses: Sequence[Loss]) -> None:
         for loss in losses:
-            self._at(loss.at_s, lambda loss=loss: self._lose(loss))
+            self._at(loss.at_s, partial(self._lose, loss))
 
     def submit(self, jobs: Iterable[Job]) -> None:
         self._obey(self._scheduler.submit(jobs))

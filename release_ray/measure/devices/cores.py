@@ -7,8 +7,11 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+import psutil
 
 from release_ray.core.errors import InputError
 from release_ray.measure.jobs import DeviceSpec
@@ -29,12 +32,53 @@ def free_cores(devices: Iterable[DeviceSpec], cores: Sequence[int]) -> tuple[int
 def leave_cores(devices: Iterable[DeviceSpec]) -> tuple[int, ...]:
     """Moves this process, and what it will start, off the cores that devices have.
 
-    Returns the cores it is left with. Devices must be chosen before, for they take their cores
-    from those that a process may use.
+    Returns the cores that are left to it.
     """
-    cores = free_cores(devices, sorted(os.sched_getaffinity(0)))
-    os.sched_setaffinity(0, cores)
-    return cores
+    free = free_cores(devices, sorted(os.sched_getaffinity(0)))
+    _move(os.getpid(), free)
+    return free
+
+
+class Aside:
+    """Keeps this process and all that it has started off the cores that devices have.
+
+    That is the driver and the Ray of its own. What runs on nothing but the devices' cores belongs
+    to a device, and stays there.
+    """
+
+    def __init__(self, devices: Iterable[DeviceSpec]) -> None:
+        """Moves everything that runs now; what it starts later goes where it is."""
+        self._before = tuple(sorted(os.sched_getaffinity(0)))
+        self._free = free_cores(devices, self._before)
+        for pid in _tree():
+            _move(pid, self._free)
+
+    def end(self) -> None:
+        """Gives back all cores."""
+        for pid in _tree():
+            _move(pid, self._before, only_from=self._free)
+
+
+def _tree() -> list[int]:
+    this = psutil.Process()
+    return [this.pid, *(child.pid for child in this.children(recursive=True))]
+
+
+def _move(pid: int, cores: Sequence[int], only_from: Sequence[int] | None = None) -> None:
+    """Moves the threads that may run on any of `cores`, or that run on `only_from` alone.
+
+    Each thread has an affinity of its own; new ones take that of whichever starts them.
+    """
+    try:
+        threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except FileNotFoundError:
+        return
+    for thread in threads:
+        # Threads and processes come and go meanwhile.
+        with suppress(ProcessLookupError):
+            now = os.sched_getaffinity(thread)
+            if now == set(only_from) if only_from is not None else now & set(cores):
+                os.sched_setaffinity(thread, cores)
 
 
 class CoreLocks:

@@ -24,12 +24,16 @@ def test_a_killed_driver_leaves_no_process():
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as driver:
         assert driver.stdout is not None
         assert b"ready" in driver.stdout.read(6)
-        family = [p.pid for p in psutil.Process(driver.pid).children(recursive=True)]
-        assert any(
-            "release_ray.measure.child" in " ".join(psutil.Process(p).cmdline()) for p in family
-        )
+        # Ray's own agents notice within a minute; what this package started goes at once.
+        ours = [p for p in psutil.Process(driver.pid).children(recursive=True) if _is_ours(p)]
+        assert len(ours) >= 5
         driver.kill()
-    deadline = time.monotonic() + 60
-    while any(psutil.pid_exists(pid) for pid in family):
+    deadline = time.monotonic() + 30
+    while any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in ours):
         assert time.monotonic() < deadline, "processes outlived their driver"
         time.sleep(0.1)
+
+
+def _is_ours(process):
+    command = " ".join(process.cmdline())
+    return "Actor" in command or "release_ray.measure.child" in command
