@@ -21,13 +21,16 @@ from release_ray.measure.jobs import Job
 from release_ray.measure.pool import MeasurePool
 from release_ray.measure.process import ChildFailure
 from release_ray.networks import Network
+from release_ray.records import Record
+from release_ray.sketches import Applied, Sketches
+from release_ray.tasks import Task
 from release_ray.tuner import TaskState
 from release_ray.verify import TOLERANCE, max_rel_error
 
 _log = logging.getLogger(__name__)
 
-# How many of a task's fastest candidates are tried before it is left untuned.
-_CHECKED = 5
+CHECKED = 5
+"""How many of a task's fastest candidates are tried before it is left untuned."""
 _COMPARE_TIMEOUT_S = 600.0
 
 
@@ -49,21 +52,31 @@ def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasureP
     winners = []
     for state in states:
         planner = state.planner
-        for record in journal.best(planner.task, _CHECKED):
-            applied = planner.sketches.apply_decisions(record.sketch, record.decisions)
-            if applied.point is None or record.latency_s is None:
-                _log.warning("%s: a record cannot be replayed: %s", state.name, applied.message)
+        for record in journal.best(planner.task, CHECKED):
+            entry = replayed(planner.task, planner.sketches, record)
+            if entry is None:
                 continue
-            trace = applied.trace_json
-            job = Job(0, planner.task.workload, trace, record.decisions, record.latency_s)
+            job = Job(0, planner.task.workload, entry.trace_json, record.decisions, entry.latency_s)
             wrong = _wrong(pool, job)
             if wrong is None:
-                winners.append(Entry(planner.task, trace, record.latency_s))
+                winners.append(entry)
                 break
             _log.warning("%s: the best candidate is wrong: %s", state.name, wrong)
             journal.mark_wrong(record, wrong)
-        journal.refresh_best(state)
+            journal.recount(state)
     return winners
+
+
+def replayed(task: Task, sketches: Sketches, record: Record) -> Entry | None:
+    """The schedule of a record; None, with a warning, where this TVM does not make it."""
+    try:
+        applied = sketches.apply_decisions(record.sketch, record.decisions)
+    except ValueError as error:
+        applied = Applied(None, message=str(error))
+    if applied.point is None or record.latency_s is None:
+        _log.warning("%s: a record cannot be replayed: %s", task.name, applied.message)
+        return None
+    return Entry(task, applied.trace_json, record.latency_s)
 
 
 def deploy(

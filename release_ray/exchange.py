@@ -42,7 +42,8 @@ def import_database(work_dir: Path, directory: Path) -> Imported:
     """Takes what a MetaSchedule database measured of a work dir's tasks into its records.
 
     They count as trials (`purpose` `reused`). Left out, and named, are broken lines, other
-    operators and targets, and schedules of sketches that this TVM does not make.
+    operators and targets, schedules of sketches that this TVM does not make, and candidates that
+    the work dir has measured already.
     """
     workdir = WorkDir.existing(work_dir)
     tasks = {task.workload.key: task for task in load_tasks(workdir.tasks)}
@@ -53,16 +54,30 @@ def import_database(work_dir: Path, directory: Path) -> Imported:
         Records.open(workdir.records, create=False) as records,
     ):
         run_id = records.begin_run(f"records import {directory}", "{}")
+        known = {
+            _candidate(record)
+            for record in records.history(simulated=False).all()
+            if record.status is not Status.DEVICE_LOST
+        }
         sketches: dict[str, Sketches] = {}
         rows = []
         for number, record in enumerate(foreign.records, 1):
             try:
-                rows.append(_row(record, tasks, sketches, run_id))
+                row = _row(record, tasks, sketches, run_id)
+                if _candidate(row) in known:
+                    raise ValueError("that candidate has been measured here already")
             except ValueError as error:
                 skipped.append(f"record {number}: {error}")
+                continue
+            known.add(_candidate(row))
+            rows.append(row)
         records.extend(rows)
         records.update_run(run_id, 0.0, "done")
     return Imported(len(rows), tuple(skipped))
+
+
+def _candidate(record: Record) -> tuple[str, str, int, str]:
+    return record.workload, record.target, record.sketch, record.decisions
 
 
 def _row(

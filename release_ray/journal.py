@@ -42,26 +42,31 @@ class Journal:
             settings.model_dump_json(),
             simulated=simulated,
             fresh=fresh,
+            already_s=watch.here_s,
         )
         self._history = records.history(simulated=simulated)
         watch.earlier_s = self._history.active_s()
 
     def restore(self, states: Sequence[TaskState]) -> None:
         """Gives tasks what earlier calls measured of them: trials, bests, curves, rounds."""
-        active_s = self._history.seconds()
         for state in states:
-            task = state.planner.task
-            records = self._history.of_task(task.workload.key, task.workload.target_json)
-            for record in records:
-                state.planner.rounds = max(state.planner.rounds, record.round + 1)
-                if not record.purpose.counts or record.status is Status.INVALID:
-                    continue
-                state.count(record.status, record.latency_s, record.message, active_s(record))
+            records = self._count(state)
+            state.planner.rounds = max((record.round + 1 for record in records), default=0)
             state.planner.absorb(
                 Observation(r.sketch, r.decisions, r.status, r.latency_s or r.bound_s)
                 for r in records
                 if r.purpose is not Purpose.CANARY
             )
+
+    def _count(self, state: TaskState) -> list[Record]:
+        """Counts all trials of a task into a state that has none; returns all its records."""
+        active_s = self._history.seconds()
+        task = state.planner.task
+        records = self._history.of_task(task.workload.key, task.workload.target_json)
+        for record in records:
+            if record.purpose.counts and record.status is not Status.INVALID:
+                state.count(record.status, record.latency_s, record.message, active_s(record))
+        return records
 
     def write(self, recorded: Recorded) -> None:
         """Writes one outcome, or one refusal; it is on disk when this returns."""
@@ -104,13 +109,10 @@ class Journal:
         assert record.id is not None
         self._records.mark_wrong(record.id, message)
 
-    def refresh_best(self, state: TaskState) -> None:
-        """Sets a task's best to what the records still hold, after some proved wrong."""
-        best = self.best(state.planner.task, 1)
-        latency_s = best[0].latency_s if best else None
-        if latency_s != state.best_s:
-            state.best_s = latency_s
-            state.curve = [p for p in state.curve if latency_s is not None and p[2] >= latency_s]
+    def recount(self, state: TaskState) -> None:
+        """Sets a task's best, curve and failures anew, after some of its records proved wrong."""
+        state.forget()
+        self._count(state)
 
     def failures(self) -> Mapping[Status, int]:
         """How often each failure occurred, over all calls."""

@@ -12,7 +12,7 @@ from release_ray.compile import compile_network, export
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
 from release_ray.database import Entry, open_database, write_database
-from release_ray.deploy import Deployment, deploy
+from release_ray.deploy import CHECKED, Deployment, deploy, replayed
 from release_ray.measure.devices import expand
 from release_ray.measure.pool import MeasurePool
 from release_ray.prepare import Prepared, prepare
@@ -28,12 +28,13 @@ def best_entries(tasks: Sequence[Task], records: Records) -> list[Entry]:
     history = records.history(simulated=False)
     entries = []
     for task in tasks:
-        best = history.best(task.workload.key, task.workload.target_json, 1)
-        if not best or best[0].latency_s is None:
+        best = history.best(task.workload.key, task.workload.target_json, CHECKED)
+        if not best:
             continue
-        applied = Sketches(task).apply_decisions(best[0].sketch, best[0].decisions)
-        if applied.point is not None:
-            entries.append(Entry(task, applied.trace_json, best[0].latency_s))
+        sketches = Sketches(task)
+        entry = next(filter(None, (replayed(task, sketches, record) for record in best)), None)
+        if entry is not None:
+            entries.append(entry)
     return entries
 
 
@@ -62,7 +63,7 @@ def bench_from(
     prepared = prepare(network, settings, devices)
     entries = _entries(prepared, work_dir)
     with ExitStack() as stack:
-        stack.enter_context(cluster.connected(address, devices))
+        stack.enter_context(cluster.connected(address))
         pool = MeasurePool.start(devices, 0, settings.measure, back_end(prepared.target))
         stack.callback(pool.shutdown)
         pool.ready()

@@ -219,7 +219,7 @@ def _without_complaint() -> Iterator[None]:
                     os.write(2, line)
 
 
-def _outline(trace) -> list:
+def _outline(trace: Any) -> list:
     """What tells sketches apart: the instructions before the postprocessors, without decisions.
 
     MetaSchedule's search leaves out instructions whose result nothing uses, so none count here.

@@ -59,6 +59,13 @@ class TaskState:
     def name(self) -> str:
         return self.planner.task.name
 
+    def forget(self) -> None:
+        """Forgets what was counted."""
+        self.trials, self.best_s = 0, None
+        self.curve.clear()
+        self.failures.clear()
+        self.messages.clear()
+
     def count(self, status: Status, latency_s: float | None, message: str, at_s: float) -> None:
         """Counts one trial's outcome."""
         self.trials += 1

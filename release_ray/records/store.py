@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 from release_ray.core.errors import InputError
 from release_ray.core.statuses import Status
 from release_ray.records.history import History
-from release_ray.records.record import COLUMNS, Record, now
+from release_ray.records.record import COLUMNS, Record
 from release_ray.records.sqlite import CANDIDATE, RECORDS, RUNS, connect, explained, prepare
 
 
@@ -60,10 +61,20 @@ class Records:
     # -- runs -----------------------------------------------------------------------------------
 
     def begin_run(
-        self, command: str, settings: str, *, simulated: bool = False, fresh: bool = False
+        self,
+        command: str,
+        settings: str,
+        *,
+        simulated: bool = False,
+        fresh: bool = False,
+        already_s: float = 0.0,
     ) -> str:
-        """Starts a run and returns its id. `settings` is JSON; the run's clock starts now."""
+        """Starts a run and returns its id.
+
+        `settings` is JSON; `already_s` are seconds that the run has worked by now.
+        """
         run_id = uuid.uuid4().hex[:12]
+        started = datetime.now(UTC) - timedelta(seconds=already_s)
         with self._transaction() as connection:
             connection.execute(
                 RUNS.insert().values(
@@ -73,7 +84,7 @@ class Records:
                     simulated=simulated,
                     fresh=fresh,
                     status="running",
-                    started_at=now(),
+                    started_at=started.isoformat(timespec="microseconds"),
                     active_s=0.0,
                 )
             )

@@ -4,49 +4,12 @@ import json
 
 import numpy as np
 import pytest
-import tvm
-from tvm import te, topi
+from operators import convolution, dense, nothing, task
 from tvm.s_tir.schedule import Schedule, Trace
 from tvm_ffi import structural_equal
 
-from release_ray import targets
 from release_ray.core.knobs import ChoiceKnob, TileKnob
 from release_ray.sketches import Sketches, values_from_json, values_to_json
-from release_ray.tasks import Task
-
-
-def convolution() -> list[te.Tensor]:
-    """1 x 4 x 4 x 8 by 3 x 3 x 8 x 8, NHWC, padded, with a ReLU that can be computed inside."""
-    plain = te.placeholder((1, 4, 4, 8), name="plain")
-    image = topi.nn.pad(plain, (0, 1, 1, 0), name="image")
-    kernel = te.placeholder((3, 3, 8, 8), name="kernel")
-    y, x, c = (te.reduce_axis((0, n), name) for n, name in ((3, "ry"), (3, "rx"), (8, "rc")))
-    conv = te.compute(
-        (1, 4, 4, 8),
-        lambda n, h, w, f: te.sum(image[n, h + y, w + x, c] * kernel[y, x, c, f], axis=[y, x, c]),
-        name="conv",
-    )
-    relu = te.compute((1, 4, 4, 8), lambda *i: te.max(conv(*i), 0.0), name="relu")
-    return [plain, kernel, relu]
-
-
-def dense() -> list[te.Tensor]:
-    a = te.placeholder((4, 16), name="a")
-    b = te.placeholder((16, 8), name="b")
-    k = te.reduce_axis((0, 16), name="k")
-    return [a, b, te.compute((4, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="dense")]
-
-
-def nothing() -> list[te.Tensor]:
-    """A scalar's copy: there is nothing to choose."""
-    a = te.placeholder((), name="a")
-    return [a, te.compute((), lambda: a() + 1.0, name="b")]
-
-
-def task(operator) -> Task:
-    function = te.create_prim_func(operator()).with_attr("global_symbol", "main")
-    module = tvm.IRModule({"main": function})
-    return Task(operator.__name__, 1, 1.0, module, targets.resolve("native", 1))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,286 @@
+"""Records to MetaSchedule's database and back, and the best ones into a network."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from operators import two_layers
+from tvm import relax
+from tvm.s_tir.meta_schedule.database import JSONDatabase
+
+from release_ray import database, targets, tasks
+from release_ray.core.errors import InputError
+from release_ray.core.statuses import Purpose, Status
+from release_ray.deploy import CHECKED, choose_winners
+from release_ray.exchange import export_database, import_database
+from release_ray.measure.process import Raised
+from release_ray.networks.pipeline import prepare_graph
+from release_ray.rebuild import best_entries
+from release_ray.records import Record, Records, now
+from release_ray.sketches import Sketches
+from release_ray.workdir import Identity, WorkDir
+
+FASTEST = 1e-6
+
+
+@pytest.fixture(scope="module")
+def target():
+    return targets.resolve("native", 1)
+
+
+@pytest.fixture(scope="module")
+def module(target):
+    return prepare_graph(two_layers(), target)
+
+
+@pytest.fixture(scope="module")
+def network_tasks(module, target):
+    return tasks.extract(module, target)
+
+
+@pytest.fixture(scope="module")
+def configurations(network_tasks):
+    """(task, sketch, decisions, trace) of four distinct configurations of each task."""
+    rng = np.random.default_rng(0)
+    found = []
+    for task in network_tasks:
+        sketches = Sketches(task)
+        distinct = {}
+        while len(distinct) < 4:
+            (point,) = sketches.space.random(rng, 1)
+            applied = sketches.apply(point)
+            if applied.point is not None:
+                distinct[applied.point.tobytes()] = applied
+        found += [
+            (task, int(a.point[0]), sketches.decisions(a.point), a.trace_json)
+            for a in distinct.values()
+        ]
+    return found
+
+
+def record(task, sketch, decisions, run_id, latency_s=1e-3, status=Status.OK, **more):
+    fields = {
+        "task": task.name,
+        "workload": task.workload.key,
+        "target": task.workload.target_json,
+        "sketch": sketch,
+        "decisions": decisions,
+        "purpose": Purpose.TRIAL,
+        "status": status,
+        "latency_s": latency_s if status is Status.OK else None,
+        "bound_s": None,
+        "message": "",
+        "device": "cpu:0",
+        "host": "here",
+        "measure_settings": "{}",
+        "build_s": 0.0,
+        "run_s": 0.0,
+        "round": 0,
+        "policy": "random",
+        "sampler": "greedy",
+        "seed": 0,
+        "run_id": run_id,
+        "created_at": now(),
+        "tvm_version": "0.27",
+    }
+    return Record(**{**fields, **more})
+
+
+def make_work_dir(path, network_tasks, rows=lambda run_id: []):
+    with WorkDir.locked(path, Identity("net", "f" * 40, "{}")) as workdir:
+        workdir.tasks.write_text(tasks.dump_tasks(network_tasks))
+        with Records.open(workdir.records) as records:
+            records.extend(rows(records.begin_run("tune", "{}")))
+    return path
+
+
+@pytest.fixture
+def tuned(tmp_path, network_tasks, configurations):
+    """A work dir in which each task's configurations took 1, 2, 3 and 4 microseconds."""
+
+    def rows(run_id):
+        return [
+            record(task, sketch, decisions, run_id, (1 + index % 4) * FASTEST)
+            for index, (task, sketch, decisions, _) in enumerate(configurations)
+        ]
+
+    return make_work_dir(tmp_path / "tuned", network_tasks, rows)
+
+
+def bests(path, network_tasks):
+    with Records.open(path / "records.db", create=False) as records:
+        history = records.history(simulated=False)
+        return [
+            [
+                (r.sketch, r.decisions, r.latency_s)
+                for r in history.best(task.workload.key, task.workload.target_json)
+            ]
+            for task in network_tasks
+        ]
+
+
+def test_out_accepted_by_stock_tvm_and_in_again(tuned, tmp_path, network_tasks, module, target):
+    assert export_database(tuned, tmp_path / "out") == len(network_tasks) == 2
+    with target, JSONDatabase(work_dir=str(tmp_path / "out")) as stock:
+        applied = relax.transform.MetaScheduleApplyDatabase(enable_warning=True)(module)
+        assert len(stock.get_all_tuning_records()) == 2
+    scheduled = [
+        f
+        for _, f in applied.functions_items()
+        if f.attrs is not None and f.attrs.get("tirx.is_scheduled")
+    ]
+    assert len(scheduled) == 2
+    empty = make_work_dir(tmp_path / "empty", network_tasks)
+    imported = import_database(empty, tmp_path / "out")
+    assert (imported.count, imported.skipped) == (2, ())
+    assert bests(empty, network_tasks) == bests(tuned, network_tasks)
+    with Records.open(empty / "records.db", create=False) as records:
+        rows = records.everything().all()
+        trials = records.history(simulated=False).trials()
+    assert {r.purpose for r in rows} == {Purpose.REUSED}
+    assert sum(trials.values()) == 2
+
+
+def test_what_has_been_measured_here_is_not_imported_again(tuned, tmp_path, network_tasks):
+    export_database(tuned, tmp_path / "out")
+    empty = make_work_dir(tmp_path / "empty", network_tasks)
+    for path, counts in ((tuned, [0, 0]), (empty, [2, 0])):
+        for count in counts:
+            imported = import_database(path, tmp_path / "out")
+            assert imported.count == count
+            assert len(imported.skipped) == 2 - count
+            assert all("measured here already" in line for line in imported.skipped)
+
+
+def test_lines_that_are_of_no_use_are_named(tuned, tmp_path, network_tasks):
+    out = tmp_path / "out"
+    export_database(tuned, out)
+    path = out / database.RECORDS
+    first, second = path.read_text().splitlines()
+    other_target = json.loads(second)
+    other_target[1][2]["num-cores"] = 64
+    changed_trace = json.loads(second)
+    changed_trace[1][0][0] = changed_trace[1][0][0][:3]
+    changed_trace[1][0][1] = []
+    lines = [first[:100], json.dumps(other_target), json.dumps(changed_trace), second]
+    path.write_text("\n".join(lines) + "\n")
+    empty = make_work_dir(tmp_path / "empty", network_tasks)
+    imported = import_database(empty, out)
+    assert imported.count == 1
+    torn, elsewhere, unknown = imported.skipped
+    assert torn.startswith(f"{database.RECORDS}:1: ")
+    assert elsewhere.startswith("record 1: it is of the target") and '"num-cores":64' in elsewhere
+    assert unknown == "record 2: no sketch of the task has such a trace"
+
+
+def test_an_operator_of_another_network_is_named(tuned, tmp_path, network_tasks):
+    export_database(tuned, tmp_path / "out")
+    half = make_work_dir(tmp_path / "half", network_tasks[:1])
+    imported = import_database(half, tmp_path / "out")
+    assert imported.count == 1
+    assert imported.skipped == ("record 2: it is of an operator that this network does not have",)
+
+
+def test_no_database_and_no_work_dir(tuned, tmp_path):
+    with pytest.raises(InputError, match="database_workload.json"):
+        import_database(tuned, tmp_path)
+    for function in (export_database, import_database):
+        with pytest.raises(InputError, match="no work dir"):
+            function(tmp_path / "nothing", tmp_path)
+
+
+def test_a_work_dir_in_use_takes_no_imports(tuned, tmp_path):
+    export_database(tuned, tmp_path / "out")
+    with (
+        WorkDir.locked(tuned, WorkDir.existing(tuned).identity),
+        pytest.raises(InputError, match="in use by the run with pid"),
+    ):
+        import_database(tuned, tmp_path / "out")
+
+
+def test_records_that_cannot_be_replayed_give_way_to_the_next(
+    tmp_path, network_tasks, configurations, caplog
+):
+    """As after a change of TVM's version."""
+
+    def rows(run_id):
+        task, sketch, decisions, _ = configurations[0]
+        return [
+            record(task, 0, "[1,2]", run_id, 1e-9),
+            record(task, 99, decisions, run_id, 1e-8),
+            record(task, sketch, decisions, run_id, 1e-6),
+        ]
+
+    path = make_work_dir(tmp_path / "mixed", network_tasks, rows)
+    with Records.open(path / "records.db", create=False) as records:
+        entries = best_entries(network_tasks, records)
+    assert [(e.task.name, e.latency_s) for e in entries] == [(network_tasks[0].name, 1e-6)]
+    assert caplog.text.count("cannot be replayed") == 2
+
+
+class Judge:
+    """A pool that has an opinion of each candidate's output: an error, or a failure."""
+
+    def __init__(self, opinions):
+        self.opinions = opinions
+        self.checked = []
+
+    def check(self, job):
+        self.checked.append(job.decisions)
+        opinion = self.opinions.get(job.decisions, 0.0)
+        if isinstance(opinion, Exception):
+            raise opinion
+        return opinion
+
+
+def winners(path, network_tasks, opinions):
+    from search_fakes import settings
+
+    from release_ray.accounting import Stopwatch
+    from release_ray.journal import Journal
+    from release_ray.planner import TaskPlanner
+    from release_ray.tuner import TaskState
+
+    judge = Judge(opinions)
+    with Records.open(path / "records.db") as records:
+        journal = Journal(records, settings(), simulated=False, fresh=False, watch=Stopwatch())
+        states = [TaskState(TaskPlanner(t, settings(), None), 1, 1.0) for t in network_tasks]
+        journal.restore(states)
+        chosen = choose_winners(states, journal, judge)
+        failures = journal.failures()
+    return chosen, states, failures, judge
+
+
+def test_the_fastest_right_candidate_of_each_task_wins(tuned, network_tasks, configurations):
+    decisions = [c[2] for c in configurations]
+    opinions = {
+        decisions[0]: 0.5,
+        decisions[1]: float("nan"),
+        decisions[2]: Raised("it died"),
+    }
+    chosen, states, failures, judge = winners(tuned, network_tasks, opinions)
+    assert [e.latency_s for e in chosen] == [4 * FASTEST, FASTEST]
+    assert [s.best_s for s in states] == [4 * FASTEST, FASTEST]
+    assert chosen[0].trace_json == configurations[3][3]
+    assert failures == {Status.WRONG_RESULT: 3}
+    assert judge.checked == decisions[:5]
+    with Records.open(tuned / "records.db", create=False) as records:
+        wrong = [r for r in records.everything().all() if r.status is Status.WRONG_RESULT]
+    assert [r.latency_s for r in wrong] == [None] * 3
+    assert wrong[0].message == "its output differs from the unscheduled operator's by 0.5"
+    assert wrong[2].message == "it gave no output: it died"
+
+
+def test_a_task_of_which_nothing_is_right_is_left_out(tuned, network_tasks, configurations):
+    opinions = {decisions: 1.0 for _, _, decisions, _ in configurations[:4]}
+    chosen, states, _, judge = winners(tuned, network_tasks, opinions)
+    assert [e.task.name for e in chosen] == [network_tasks[1].name]
+    assert states[0].best_s is None and states[0].curve == []
+    assert len(judge.checked) <= CHECKED + 1
+
+
+def test_a_moved_work_dir_still_exports(tuned, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.move(tuned, moved)
+    assert export_database(moved, tmp_path / "out") == 2
