@@ -1,6 +1,6 @@
 """Search policies: which configurations are worth measuring next.
 
-`create` makes one by its short name (`ppo`, `annealing`, `genetic`, `random`) or as `module:Class`.
+`create` makes one by its short name (`ppo`, `random`) or as `module:Class`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ __all__ = ["REGISTERED", "Policy", "SearchState", "create"]
 
 REGISTERED = {
     "ppo": "policies.ppo:PPOPolicy",
-    "annealing": "policies.annealing:AnnealingPolicy",
-    "genetic": "policies.genetic:GeneticPolicy",
     "random": "policies.random:RandomPolicy",
 }
 

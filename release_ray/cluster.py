@@ -5,23 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from release_ray.core.errors import InputError
-from release_ray.measure.devices.cores import leave_cores
-from release_ray.measure.jobs import DeviceSpec
 
 _REACH_S = 5.0
 _OBJECT_STORE_BYTES = 256 * 2**20
 
 
 @contextmanager
-def connected(address: str | None, devices: Sequence[DeviceSpec]) -> Iterator[None]:
+def connected(address: str | None) -> Iterator[None]:
     """Connects to the cluster at `address` (else `RAY_ADDRESS`), or starts one on this host.
 
     A cluster started here ends with the context, and is never the one that happens to run on the
-    host already. This process and that cluster keep off the cores of `devices` meanwhile.
+    host already.
 
     Raises `InputError` for a cluster that cannot be reached or joined.
     """
@@ -39,7 +37,6 @@ def connected(address: str | None, devices: Sequence[DeviceSpec]) -> Iterator[No
     address = address or os.environ.get("RAY_ADDRESS") or None
     cores = os.sched_getaffinity(0)
     if address in (None, "local"):
-        leave_cores(devices)
         _start_local(len(cores))
     else:
         _join(str(address))
@@ -47,7 +44,6 @@ def connected(address: str | None, devices: Sequence[DeviceSpec]) -> Iterator[No
         yield
     finally:
         ray.shutdown()
-        os.sched_setaffinity(0, cores)
 
 
 def _start_local(cores: int) -> None:

@@ -39,7 +39,7 @@ def examine_devices(settings: TuneSettings, address: str | None) -> list[DeviceR
     """
     devices = expand(settings.devices)
     with ExitStack() as stack:
-        stack.enter_context(cluster.connected(address, devices))
+        stack.enter_context(cluster.connected(address))
         target_kind = back_end(target_for(settings, devices))
         pool = MeasurePool.start(devices, 0, settings.measure, target_kind)
         stack.callback(pool.shutdown)

@@ -116,7 +116,7 @@ def _cluster(address: str) -> Finding:
     from release_ray.cluster import connected
 
     try:
-        with connected(address, []):
+        with connected(address):
             import ray
 
             resources = ray.cluster_resources()

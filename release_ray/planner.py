@@ -16,7 +16,6 @@ from functools import cached_property
 import numpy as np
 
 from policies.base import Policy, SearchState
-from release_ray.core.cost_model import CostModel
 from release_ray.core.settings import TuneSettings
 from release_ray.core.space import KnobSpace, keys
 from release_ray.core.statuses import Status
@@ -185,6 +184,9 @@ class TaskPlanner:
     def _state(self, rng: np.random.Generator) -> SearchState:
         points = np.array(self._points, np.int32).reshape(len(self._points), self.space.width)
         fitness = self._fitness()
+        # XGBoost takes seconds to import; the first rounds are random and do without.
+        from release_ray.core.cost_model import CostModel
+
         model = CostModel(self._settings.cost_model, seed=self._settings.seed)
         model.fit(self.space.features(points), fitness)
         return SearchState(

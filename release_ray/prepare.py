@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +12,6 @@ from tvm.target import Target
 from release_ray import networks, tvm_setup
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
-from release_ray.measure.devices.cores import free_cores
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.networks import Network
 from release_ray.networks.pipeline import prepare_graph
@@ -44,16 +42,6 @@ def prepare(network: str, settings: TuneSettings, devices: Sequence[DeviceSpec])
 def target_for(settings: TuneSettings, devices: Sequence[DeviceSpec]) -> Target:
     """The target of the settings, for kernels on the cores of one device."""
     return resolve(settings.target, max(1, len(devices[0].cores)))
-
-
-def builders_for(settings: TuneSettings, devices: Sequence[DeviceSpec]) -> int:
-    """How many build actors: as asked, else one for each core that devices leave, at least 1."""
-    if settings.builders is not None:
-        return settings.builders
-    taken = {core for device in devices for core in device.cores}
-    cores = sorted(os.sched_getaffinity(0))
-    left = [core for core in free_cores(devices, cores) if core not in taken]
-    return max(1, len(left)) if taken else 1
 
 
 def select(tasks: Sequence[Task], globs: Sequence[str]) -> list[Task]:

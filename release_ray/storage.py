@@ -91,7 +91,7 @@ class Storage:
 
 
 def restore(url: str, workdir: Path) -> bool:
-    """Copies a work dir back from `url`, and says whether there was one. Call it before locking.
+    """Copies a work dir back from `url`, and says whether there was one. Call it before `claim`.
 
     Raises `InputError` where `workdir` has records of its own, and where the copy cannot be read.
     """

@@ -48,11 +48,12 @@ class WorkDir:
 
     @classmethod
     @contextmanager
-    def locked(cls, path: Path, identity: Identity) -> Iterator[WorkDir]:
+    def locked(cls, path: Path, identity: Identity | None = None) -> Iterator[WorkDir]:
         """The work dir at `path`, made if need be, for one run alone until the block is left.
 
-        Raises `InputError` where another run is going on there (with its pid), where it belongs to
-        another network or target, and where it cannot be written.
+        Without an identity `claim` must follow before anything is put there. Raises `InputError`
+        where another run is going on there (with its pid) and where it cannot be written, and as
+        `claim` does.
         """
         with _explained(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -60,12 +61,11 @@ class WorkDir:
         try:
             _take(lock, path)
             workdir = cls(path)
-            workdir._claim(identity)
             with _explained(path):
-                for folder in (workdir.checkpoints, workdir.logs):
-                    folder.mkdir(exist_ok=True)
                 for leftover in path.rglob(f"{TEMPORARY}*"):
                     leftover.unlink()
+            if identity is not None:
+                workdir.claim(identity)
             yield workdir
         finally:
             os.close(lock)
@@ -146,17 +146,24 @@ class WorkDir:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
             self.checkpoints.mkdir()
 
-    def _claim(self, identity: Identity) -> None:
+    def claim(self, identity: Identity) -> None:
+        """Makes it that network's and target's, if it is nobody's, and makes its folders.
+
+        Raises `InputError` where it belongs to another network or target.
+        """
         file = self.path / _IDENTITY
-        if not file.exists():
-            if self.records.exists():
-                raise InputError(
-                    f"{self.path} holds records, but {_IDENTITY}, which says of what network, is "
-                    "gone: choose another --work-dir, or put back a copy"
-                )
+        if file.exists():
+            self.require(identity)
+        elif self.records.exists():
+            raise InputError(
+                f"{self.path} holds records, but {_IDENTITY}, which says of what network, is "
+                "gone: choose another --work-dir, or put back a copy"
+            )
+        else:
             write_atomic(file, json.dumps(asdict(identity), indent=1) + "\n")
-            return
-        self.require(identity)
+        with _explained(self.path):
+            for folder in (self.checkpoints, self.logs):
+                folder.mkdir(exist_ok=True)
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

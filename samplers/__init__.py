@@ -12,12 +12,18 @@ from release_ray.core.errors import InputError
 from release_ray.core.settings import SamplerSettings
 from samplers.base import Candidates, Origin, Sampler, Selection
 
-__all__ = ["REGISTERED", "Candidates", "Origin", "Sampler", "Selection", "create"]
+__all__ = ["REGISTERED", "Candidates", "Origin", "Sampler", "Selection", "check", "create"]
 
 REGISTERED = {
     "adaptive": "samplers.adaptive:AdaptiveSampler",
     "greedy": "samplers.greedy:GreedySampler",
 }
+
+
+def check(name: str) -> None:
+    """Raises `InputError` where `create` would, without importing what is registered."""
+    if name not in REGISTERED:
+        create(name, SamplerSettings())
 
 
 def create(name: str, settings: SamplerSettings) -> Sampler:

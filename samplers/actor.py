@@ -68,7 +68,7 @@ class RemoteSampler(Sampler):
     def __init__(self, settings: SamplerSettings) -> None:
         """Starts the actor. Raises `InputError` for an unknown sampler; needs a running Ray."""
         super().__init__(settings)
-        self._local = samplers.create(settings.name, settings)
+        samplers.check(settings.name)
         actor_class: Any = ray.remote(SamplerActor)
         self._actor: Any = actor_class.options(num_cpus=0, max_restarts=-1).remote(settings)
         self._tasks: dict[KnobSpace, int] = {}
@@ -96,7 +96,8 @@ class RemoteSampler(Sampler):
                 reply = ray.get(self._actor.select.remote(task, space, *rest))
         except RayActorError as error:
             log.warning("the sampler actor was lost, selecting in this process: %s", error)
-            return self._local.select(candidates, space, visited, limit, rng)
+            local = samplers.create(self.settings.name, self.settings)
+            return local.select(candidates, space, visited, limit, rng)
         assert reply is not None
         rng.bit_generator.state = reply.rng_state
         self._cpu_s += reply.cpu_s

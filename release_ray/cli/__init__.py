@@ -36,22 +36,27 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as stop:
         return stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print("release-ray: interrupted; everything measured is kept", file=sys.stderr)
+        _complain("interrupted; everything measured is kept")
         return INTERRUPTED
     except WorkFailed as error:
-        print(f"release-ray: {error}", file=sys.stderr)
+        _complain(str(error))
         return FAILED
     except InputError as error:
-        print(f"release-ray: {error}", file=sys.stderr)
+        _complain(str(error))
         return BAD_INPUT
     except usage_error as error:
-        hint = "see `release-ray --help`"
-        print(f"release-ray: {error.format_message()}; {hint}", file=sys.stderr)
+        message = error.format_message().rstrip(".")
+        if message:  # none where no command was given: then the help has been shown
+            _complain(f"{message}; see `release-ray --help`")
         return BAD_INPUT
     except BrokenPipeError:
         # The reader of a pipe has gone (`release-ray records show | head`): not an error of ours.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return DONE
+
+
+def _complain(message: str) -> None:
+    print("release-ray:", " ".join(message.split()), file=sys.stderr)
 
 
 def _handle_signals() -> None:

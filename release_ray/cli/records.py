@@ -12,7 +12,9 @@ from rich.table import Table
 from release_ray.cli import options
 from release_ray.core.errors import InputError
 
-app = typer.Typer(help="Show, export, import or prune the measurements of a work dir.")
+app = typer.Typer(
+    help="Show, export, import or prune the measurements of a work dir.", no_args_is_help=True
+)
 
 _WorkDir = Annotated[Path, typer.Option(help="Of an earlier `tune`.", show_default=False)]
 

@@ -16,6 +16,7 @@ from typing import Any
 from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.devices import device_kind
+from release_ray.measure.devices.base import CandidateBuilder, DeviceWorker
 from release_ray.measure.devices.cores import leave_cores
 from release_ray.measure.jobs import Artifact, DeviceSpec, Job, Outcome
 from release_ray.measure.process import ChildFailure
@@ -40,10 +41,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Started:
-    """Where an actor is."""
+    """Where an actor is, and what its start has cost (see `Report`)."""
 
     host: str
     pid: int
+    overhead_cpu_s: float
 
 
 class BuilderActor:
@@ -58,7 +60,7 @@ class BuilderActor:
 
     def start(self) -> Started | Failure:
         """Returns when it can build."""
-        return _started(self._builder.start)
+        return _started(self._builder)
 
     def build(self, job: Job) -> tuple[Report, Artifact | None]:
         """The report for the pool, and apart from it the artifact, which goes to a device."""
@@ -88,7 +90,7 @@ class DeviceActor:
 
     def start(self) -> Started | Failure:
         """Returns when it can measure."""
-        return _started(self._worker.start)
+        return _started(self._worker)
 
     def measure(self, job: Job, artifact: Artifact) -> Report:
         """Times an artifact."""
@@ -118,9 +120,12 @@ class DeviceActor:
         return Report(outcome, time.process_time() + self._worker.overhead_cpu_s())
 
 
-def _started(start: Callable[[], None]) -> Started | Failure:
-    failure = _caught(start)
-    return failure if failure is not None else Started(platform.node(), os.getpid())
+def _started(worker: CandidateBuilder | DeviceWorker) -> Started | Failure:
+    failure = _caught(worker.start)
+    if failure is not None:
+        return failure
+    overhead = time.process_time() + worker.overhead_cpu_s()
+    return Started(platform.node(), os.getpid(), overhead)
 
 
 def _caught(work: Callable[[], Any]) -> Any:

@@ -123,7 +123,9 @@ class PoolActor:
     async def ready(self) -> Failure | None:
         """Waits until every device is up, and a builder; the failure where one cannot be."""
         await self._until(self._is_ready)
-        return self._refusals[0] if self._refusals else None
+        if self._refusals:
+            return self._refusals[0]
+        return None if self._scheduler.devices else self._nothing_left()
 
     async def submit(self, jobs: Sequence[Job]) -> None:
         """Queues jobs."""
@@ -276,6 +278,7 @@ class PoolActor:
                 self._refusals.append(started)
             return self._give_up(name)
         self._pids[name] = started.pid
+        place.overhead_cpu_s = started.overhead_cpu_s
         self._obey(self._scheduler.joined(name))
 
     def _give_up(self, name: str) -> None:
@@ -298,7 +301,7 @@ class PoolActor:
 
         await self._until(lambda: bool(candidates()) or not self._scheduler.devices)
         if not candidates():
-            return Failure(Dead(f"no device is left: {self._losses}"))
+            return self._nothing_left()
         name = min(
             candidates(), key=lambda n: (self._places[n].alone.locked(), self._scheduler.load(n))
         )
@@ -314,6 +317,10 @@ class PoolActor:
                 return Failure(Dead(f"{name} went away: {_reason(error)}"))
             finally:
                 self._obey(self._scheduler.release(name))
+
+    def _nothing_left(self) -> Failure:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self._losses.items())
+        return Failure(Dead(f"no device is left: {reasons}"))
 
     # -- waiting --------------------------------------------------------------------------------
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tvm.ir import IRModule
+
+if TYPE_CHECKING:
+    from tvm.ir import IRModule
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,6 @@ class Network:
 
 class NetworkSource(ABC):
     """Where networks come from. Stateless: one instance serves every call."""
-
-    @abstractmethod
-    def accepts(self, source: str) -> bool:
-        """Whether the text that the user gave means this source. Reads no file."""
 
     @abstractmethod
     def load(self, source: str, *, seed: int) -> Network:

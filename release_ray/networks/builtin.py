@@ -38,9 +38,6 @@ def torch_module(name: str, seed: int) -> tuple[nn.Module, torch.Tensor]:
 class BuiltInSource(NetworkSource):
     """Networks by name."""
 
-    def accepts(self, source: str) -> bool:
-        return source in BUILT_INS
-
     def load(self, source: str, *, seed: int) -> Network:
         model, example = torch_module(source, seed)
         with torch.no_grad():

@@ -19,9 +19,6 @@ from release_ray.networks.files import digest, existing_file, first_line
 class ExportedProgramSource(NetworkSource):
     """`.pt2` files."""
 
-    def accepts(self, source: str) -> bool:
-        return source.lower().endswith(".pt2")
-
     def load(self, source: str, *, seed: int) -> Network:
         path = existing_file(source)
         try:

@@ -20,9 +20,6 @@ from release_ray.networks.files import digest, existing_file, first_line
 class OnnxSource(NetworkSource):
     """`.onnx` files, with or without external data."""
 
-    def accepts(self, source: str) -> bool:
-        return source.lower().endswith(".onnx")
-
     def load(self, source: str, *, seed: int) -> Network:
         path = existing_file(source)
         model, external = _read(path, source)

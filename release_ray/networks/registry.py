@@ -1,27 +1,27 @@
-"""Which source serves a name or a path."""
+"""Which source serves a name or a path.
+
+Sources are imported when one is used: they bring torch, ONNX and TVM along, which take seconds, and a
+mistyped name should be told at once.
+"""
 
 from __future__ import annotations
 
 import difflib
+import importlib
+from pathlib import Path
 from typing import Final
 
 from release_ray.core.errors import InputError
 from release_ray.networks.base import Network, NetworkSource
-from release_ray.networks.builtin import BUILT_INS, BuiltInSource
-from release_ray.networks.exported import ExportedProgramSource
 from release_ray.networks.files import existing_file
-from release_ray.networks.onnx_file import OnnxSource
 
-SOURCES: Final[tuple[NetworkSource, ...]] = (
-    BuiltInSource(),
-    OnnxSource(),
-    ExportedProgramSource(),
-)
-
-
-def known_networks() -> list[str]:
-    """Names of the built-in networks."""
-    return list(BUILT_INS)
+BUILT_IN_NAMES: Final = ("tiny", "alexnet", "vgg16", "resnet18")
+BUILT_IN_SOURCE: Final = "release_ray.networks.builtin:BuiltInSource"
+FILE_SOURCES: Final = {
+    ".onnx": "release_ray.networks.onnx_file:OnnxSource",
+    ".pt2": "release_ray.networks.exported:ExportedProgramSource",
+}
+"""The source of each suffix, as `module:Class`."""
 
 
 def load(source: str, *, seed: int) -> Network:
@@ -34,22 +34,25 @@ def load(source: str, *, seed: int) -> Network:
     Raises:
         InputError: see `NetworkSource.load`.
     """
-    return find(source).load(source, seed=seed)
+    module, _, name = check(source).partition(":")
+    kind: type[NetworkSource] = getattr(importlib.import_module(module), name)
+    return kind().load(source, seed=seed)
 
 
-def find(source: str) -> NetworkSource:
-    """The source that a name or a path means. Reads nothing of the network.
+def check(source: str) -> str:
+    """The `module:Class` of the source that a name or a path means. Reads nothing of the network.
 
     Raises:
         InputError: none does, or there is no such file.
     """
-    for candidate in SOURCES:
-        if candidate.accepts(source):
-            if source not in BUILT_INS:
-                existing_file(source)
-            return candidate
-    known = ", ".join(known_networks())
-    near = difflib.get_close_matches(source, known_networks(), n=1)
+    if source in BUILT_IN_NAMES:
+        return BUILT_IN_SOURCE
+    suffix = Path(source).suffix.lower()
+    if suffix in FILE_SOURCES:
+        existing_file(source)
+        return FILE_SOURCES[suffix]
+    known = ", ".join(BUILT_IN_NAMES)
+    near = difflib.get_close_matches(source, BUILT_IN_NAMES, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise InputError(
         f"network {source!r} is neither a built-in ({known}) nor a .onnx or .pt2 file{hint}"

@@ -174,5 +174,5 @@ def test_an_archive_that_is_cut_off(tmp_path):
 def test_unknown_names_are_answered_with_the_known_and_the_nearest():
     message = refusal("resnet81")
     assert "did you mean resnet18?" in message
-    assert all(name in message for name in networks.known_networks())
+    assert all(name in message for name in networks.BUILT_IN_NAMES)
     assert "did you mean" not in refusal("model.h5")
