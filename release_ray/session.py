@@ -1,7 +1,7 @@
 """`tune`: one run from end to end, a network in, a checked library, records and results out.
 
-Ray takes as long to start as TVM, torch and the network take to load. So this module imports none of
-them, and a thread loads them while Ray starts.
+Ray takes as long to start as TVM, torch and the network take to load. So this module imports none
+of them, and a thread loads them while Ray starts.
 """
 
 from __future__ import annotations

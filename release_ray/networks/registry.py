@@ -1,7 +1,7 @@
 """Which source serves a name or a path.
 
-Sources are imported when one is used: they bring torch, ONNX and TVM along, which take seconds, and a
-mistyped name should be told at once.
+Sources are imported when one is used: they bring torch, ONNX and TVM along, which take seconds, and
+a mistyped name should be told at once.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -163,10 +164,15 @@ class PolicySuite:
     def test_keeps_near_its_budget_of_model_calls(self) -> None:
         task = TASKS["bowl"]
         known = search_state(task)
-        asked = []
+        asked: list[int] = []
+
+        def score(points: np.ndarray) -> np.ndarray:
+            asked.append(len(points))
+            return task.fitness(points)
+
         state = SearchState(
             space=task.space,
-            score=lambda points: (asked.append(len(points)), task.fitness(points))[1],
+            score=score,
             measured=known.measured,
             fitness=known.fitness,
             visited=known.visited,
@@ -181,7 +187,7 @@ class PolicySuite:
             policy.propose(search_state(TASKS["bowl"]), COUNT)
             assert all(np.isfinite(value) for value in policy.metrics.values())
 
-    def test_saves_and_restores(self, tmp_path) -> None:
+    def test_saves_and_restores(self, tmp_path: Path) -> None:
         first, second = search_state(TASKS["bowl"], seed=0), search_state(TASKS["bowl"], seed=1)
         with self.policy() as policy:
             policy.propose(first, COUNT)
@@ -192,7 +198,7 @@ class PolicySuite:
             taken_up = policy.propose(search_state(TASKS["bowl"], seed=1), COUNT)
         np.testing.assert_array_equal(went_on.points, taken_up.points)
 
-    def test_restores_from_nothing(self, tmp_path) -> None:
+    def test_restores_from_nothing(self, tmp_path: Path) -> None:
         with self.policy() as policy:
             policy.restore(tmp_path)
             state = search_state(TASKS["tiny"])
