@@ -165,7 +165,9 @@ def _check_processor(text: str, target: Target) -> None:
     cpu = str(target.attrs.get("mcpu", ""))
     triple = str(target.attrs.get("mtriple", "")) or codegen.llvm_get_system_triple()
     if cpu and not codegen.llvm_is_valid_cpu(cpu, triple):
-        known = [str(name) for name in codegen.llvm_get_cpu_archlist(target)]
+        # Asked of the target itself, TVM would print a complaint of its own about the processor.
+        plain = Target({"kind": "llvm", "mtriple": triple})
+        known = [str(name) for name in codegen.llvm_get_cpu_archlist(plain)]
         near = difflib.get_close_matches(cpu, known, n=1)
         hint = f", did you mean {near[0]}?" if near else ""
         raise InputError(f"target {text!r}: LLVM knows no processor {cpu!r} for {triple}{hint}")

@@ -32,12 +32,10 @@ def run(arguments: list[str]) -> int:
     usage_error: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     try:
         status = app(arguments, prog_name="release-ray", standalone_mode=False)
+        # Typer makes this status of a KeyboardInterrupt, without a word.
+        if status == INTERRUPTED:
+            _complain("interrupted; everything measured is kept")
         return status if isinstance(status, int) else DONE
-    except typer.Exit as stop:
-        return stop.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted; everything measured is kept")
-        return INTERRUPTED
     except WorkFailed as error:
         _complain(str(error))
         return FAILED
