@@ -86,7 +86,7 @@ class _Place:
 
 
 class PoolActor:
-    """See the module. `start` comes first."""
+    """See the module. Nothing happens before `start`, which may come after other calls."""
 
     def __init__(
         self,
@@ -110,13 +110,14 @@ class PoolActor:
         self._statuses: Counter[str] = Counter()
         self._build_cpu_s = 0.0
         self._run_cpu_s = 0.0
-
-    async def start(self) -> None:
-        """Lets every builder and device join as soon as it is ready; does not wait for them."""
+        # Not in `start`: Ray may begin another method of an asyncio actor before that one.
         for name in self._builders:
             self._scheduler.expect_builder(name)
         for name, spec in self._specs.items():
             self._scheduler.expect_device(name, can_build=device_kind(spec.kind).builds)
+
+    async def start(self) -> None:
+        """Lets every builder and device join as soon as it is ready; does not wait for them."""
         for name in self._places:
             self._spawn(self._bring_up(name))
 
