@@ -46,7 +46,7 @@ class AgentSettings(Settings):
     lr: float = Field(3e-3, gt=0, description="Adam's learning rate (paper: 1e-3)")
     gamma: float = Field(0.9, ge=0, le=1, description="discount")
     gae_lambda: float = Field(0.99, ge=0, le=1, description="of generalised advantages")
-    epochs: int = Field(3, ge=1, description="passes over a batch")
+    epochs: int = Field(1, ge=1, description="passes over a batch (paper: 3)")
     minibatch: int = Field(2048, ge=1, description="agent steps a mini-batch (paper: 32)")
     clip: float = Field(0.2, gt=0, description="PPO's clipping range")
     entropy: float = Field(0.06, ge=0, description="entropy coefficient (paper: 0.3)")
@@ -82,7 +82,7 @@ class CostModelSettings(Settings):
 class MeasureSettings(Settings):
     """How a candidate is built and timed."""
 
-    min_repeat_ms: float = Field(30.0, ge=0, description="each repeat runs at least this long")
+    min_repeat_ms: float = Field(20.0, ge=0, description="each repeat runs at least this long")
     repeats: int = Field(3, ge=1, description="repeats of which the median is taken")
     early_stop: float = Field(
         3.0, gt=1, description="a first run this many times the best ends the measurement as slow"
