@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,6 +28,8 @@ def connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Without it Ray hides the GPUs of every actor that asks for none by rewriting its environment.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Or a search thread that outlives the run would start another cluster.
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     import ray
 
     # Ray sets its own level when it is imported; its notices are of no use to whoever tunes.
@@ -36,14 +40,30 @@ def connected(address: str | None) -> Iterator[None]:
         return
     address = address or os.environ.get("RAY_ADDRESS") or None
     cores = os.sched_getaffinity(0)
-    if address in (None, "local"):
-        _start_local(len(cores))
-    else:
-        _join(str(address))
+    with _signals_kept():
+        if address in (None, "local"):
+            _start_local(len(cores))
+        else:
+            _join(str(address))
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray takes signals for itself when it starts; here whoever handled them has them back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler not in (None, signal.SIG_DFL):
+                signal.signal(number, handler)
 
 
 def _start_local(cores: int) -> None:

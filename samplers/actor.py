@@ -73,6 +73,7 @@ class RemoteSampler(Sampler):
         self._actor: Any = actor_class.options(num_cpus=0, max_restarts=-1).remote(settings)
         self._tasks: dict[KnobSpace, int] = {}
         self._cpu_s = 0.0
+        self._closed = False
 
     @property
     def cpu_s(self) -> float:
@@ -95,6 +96,8 @@ class RemoteSampler(Sampler):
             if reply is None:
                 reply = ray.get(self._actor.select.remote(task, space, *rest))
         except RayActorError as error:
+            if self._closed:
+                raise
             log.warning("the sampler actor was lost, selecting in this process: %s", error)
             local = samplers.create(self.settings.name, self.settings)
             return local.select(candidates, space, visited, limit, rng)
@@ -104,5 +107,6 @@ class RemoteSampler(Sampler):
         return reply.selection
 
     def close(self) -> None:
-        """Ends the actor."""
+        """Ends the actor. A selection under way in another thread fails."""
+        self._closed = True
         ray.kill(self._actor)

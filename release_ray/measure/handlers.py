@@ -148,9 +148,16 @@ def _pack(executable: Any) -> tuple[str, bytes]:
             return "ll", path.read_bytes()
     with _scratch("o") as source, _scratch("so") as path:
         library.write_to_file(str(source))
-        subprocess.run(
-            [linker, "-shared", "-o", path, source], check=True, stdin=subprocess.DEVNULL
+        linked = subprocess.run(
+            [linker, "-shared", "-o", path, source],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
         )
+        if linked.returncode:
+            # Without the name of the file, or no two candidates would fail for the same reason.
+            complaint = (linked.stderr.strip().splitlines() or [f"status {linked.returncode}"])[0]
+            raise RuntimeError(complaint.replace(str(source), "the kernel"))
         return "so", path.read_bytes()
 
 
