@@ -54,11 +54,12 @@ class PPOPolicy(Policy):
 
     def save(self, directory: Path) -> None:
         if self._algorithm is not None:
-            self._algorithm.learner_group.save_to_path(directory / "agent")
+            # RLlib takes a relative path for a URI without a scheme.
+            self._algorithm.learner_group.save_to_path(directory.resolve() / "agent")
 
     def restore(self, directory: Path) -> None:
         if (directory / "agent").is_dir():
-            self._built().restore_learner(directory / "agent")
+            self._built().restore_learner(directory.resolve() / "agent")
 
     def close(self) -> None:
         if self._algorithm is not None:

@@ -187,14 +187,17 @@ class PolicySuite:
             policy.propose(search_state(TASKS["bowl"]), COUNT)
             assert all(np.isfinite(value) for value in policy.metrics.values())
 
-    def test_saves_and_restores(self, tmp_path: Path) -> None:
+    def test_saves_and_restores(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        learnt = Path("learnt")  # relative, as work dirs are by default
+        learnt.mkdir()
         first, second = search_state(TASKS["bowl"], seed=0), search_state(TASKS["bowl"], seed=1)
         with self.policy() as policy:
             policy.propose(first, COUNT)
-            policy.save(tmp_path)
+            policy.save(learnt)
             went_on = policy.propose(second, COUNT)
         with self.policy() as policy:
-            policy.restore(tmp_path)
+            policy.restore(learnt)
             taken_up = policy.propose(search_state(TASKS["bowl"], seed=1), COUNT)
         np.testing.assert_array_equal(went_on.points, taken_up.points)
 
