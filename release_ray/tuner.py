@@ -28,7 +28,7 @@ from release_ray.planner import Candidate, Observation, Plan, Refused, TaskPlann
 _log = logging.getLogger(__name__)
 
 # How long the loop waits for results before it looks at the plan and the clock again.
-_POLL_S = 0.05
+_POLL_S = 0.2
 # With nothing measured after so many failures in a call, the rest would fail too.
 _HOPELESS = 48
 # What a round under way may still take after the budget is spent.
