@@ -25,7 +25,8 @@ from release_ray.records import Record
 from release_ray.sketches import Applied, Sketches
 from release_ray.tasks import Task
 from release_ray.tuner import TaskState
-from release_ray.verify import TOLERANCE, max_rel_error
+from release_ray.verify import max_rel_error, tolerance
+from release_ray.workdir import SCRATCH
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +43,11 @@ class Deployment:
     tuned_ms: float
     max_rel_error: float
 
+    @property
+    def model_ms(self) -> float:
+        """Latency of the library that was left: the faster of the two."""
+        return min(self.default_ms, self.tuned_ms)
+
 
 def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasurePool) -> list[Entry]:
     """The fastest candidate of each task whose output is right.
@@ -57,10 +63,16 @@ def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasureP
             if entry is None:
                 continue
             job = Job(0, planner.task.workload, entry.trace_json, record.decisions, entry.latency_s)
-            wrong = _wrong(pool, job)
-            if wrong is None:
+            try:
+                error = pool.check(job)
+            except ChildFailure as failure:
+                # That says nothing of its output: it may be the device that failed.
+                _log.warning("%s: a candidate could not be checked: %s", state.name, failure)
+                continue
+            if error <= tolerance(job.workload.module_json):
                 winners.append(entry)
                 break
+            wrong = f"its output differs from the unscheduled operator's by {error:.2g}"
             _log.warning("%s: the best candidate is wrong: %s", state.name, wrong)
             journal.mark_wrong(record, wrong)
             journal.recount(state)
@@ -100,7 +112,7 @@ def deploy(
     write_database(database, winners)
     inputs = network.example_inputs(seed)
     model.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=model.parent, prefix=".deploy-") as scratch:
+    with tempfile.TemporaryDirectory(dir=model.parent, prefix=SCRATCH) as scratch:
         default_so, tuned_so = Path(scratch, "default.so"), Path(scratch, "tuned.so")
         stage("compiling the default network")
         export(compile_network(network.module, target), default_so)
@@ -110,7 +122,7 @@ def deploy(
         comparison = _compare(pool, default_so, tuned_so, inputs)
         reference = network.reference(inputs)
         error = max_rel_error(comparison.tuned_outputs, reference)
-        if not error <= TOLERANCE:
+        if not error <= tolerance(*(str(output.dtype) for output in reference)):
             default_error = max_rel_error(comparison.default_outputs, reference)
             raise WorkFailed(
                 f"the tuned network's output differs from the reference by {error:.2g} (the "
@@ -120,19 +132,7 @@ def deploy(
         (tuned_so if faster else default_so).replace(model)
     if not faster:
         _log.warning("tuning gave nothing: the model is the default network")
-    tuned_ms = min(comparison.tuned_ms, comparison.default_ms)
-    return Deployment(comparison.default_ms, tuned_ms, error)
-
-
-def _wrong(pool: MeasurePool, job: Job) -> str | None:
-    """What is wrong with a candidate's output; None where it is right."""
-    try:
-        error = pool.check(job)
-    except ChildFailure as failure:
-        return f"it gave no output: {failure}"
-    if error <= TOLERANCE:
-        return None
-    return f"its output differs from the unscheduled operator's by {error:.2g}"
+    return Deployment(comparison.default_ms, comparison.tuned_ms, error)
 
 
 def _compare(

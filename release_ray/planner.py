@@ -138,8 +138,8 @@ class TaskPlanner:
             except (KeyError, ValueError, IndexError):
                 _log.warning("%s: %s does not fit the sketches", self.task.name, seen.decisions)
                 continue
-            self._visited.add(point.tobytes())
             if seen.status.measured or seen.status.blames_candidate:
+                self._visited.add(point.tobytes())
                 self._points.append(point)
                 self._latencies.append(seen.latency_s)
         self._unsettled.clear()
@@ -172,7 +172,7 @@ class TaskPlanner:
                 break
             proposals = _unvisited(proposals, self._visited)
         if not admission.admitted:
-            self._fill_at_random(admission, wanted, rng)
+            self._fill_at_random(admission, wanted or limit, rng)
         return Plan(
             round_number,
             tuple(admission.admitted),

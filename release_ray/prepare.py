@@ -21,12 +21,16 @@ from release_ray.tasks import Task, extract
 
 @dataclass(frozen=True)
 class Prepared:
-    """A network, its module after the graph pipeline, and the tasks that were asked for."""
+    """A network, its module after the graph pipeline, and its tasks.
+
+    `chosen` are the names of those that were asked for; the others are not tuned.
+    """
 
     network: Network
     module: IRModule = field(repr=False)
     target: Target
     tasks: tuple[Task, ...]
+    chosen: frozenset[str]
 
 
 def prepare(network: str, settings: TuneSettings, devices: Sequence[DeviceSpec]) -> Prepared:
@@ -36,7 +40,10 @@ def prepare(network: str, settings: TuneSettings, devices: Sequence[DeviceSpec])
     loaded = networks.load(network, seed=settings.seed)
     module = prepare_graph(loaded.module, target, settings.layout)
     tasks = extract(module, target)
-    return Prepared(loaded, module, target, tuple(select(tasks, settings.tasks)))
+    if not tasks:
+        raise InputError(f"network {network!r} has no operator to tune: it computes nothing")
+    chosen = frozenset(task.name for task in select(tasks, settings.tasks))
+    return Prepared(loaded, module, target, tuple(tasks), chosen)
 
 
 def target_for(settings: TuneSettings, devices: Sequence[DeviceSpec]) -> Target:

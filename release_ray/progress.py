@@ -33,6 +33,7 @@ class Progress:
         pool: MeasurePool,
         journal: Journal,
         watch: Stopwatch,
+        meter: CpuMeter,
         search_cpu_s: Callable[[], float],
     ) -> None:
         self._path = path
@@ -45,12 +46,18 @@ class Progress:
         self._journal = journal
         self._watch = watch
         self._search_cpu_s = search_cpu_s
-        self._meter = CpuMeter()
-        self._earlier = _earlier(path) if watch.earlier_s else None
+        self._meter = meter
+        self._standing = _earlier(path)
+        self._earlier = self._standing if watch.earlier_s else None
         self._first_measured_s: float | None = None
+        self._began_s = 0.0
         self._tuned_s = 0.0
         self._busy_s = 0.0
         self._cpu = CpuSeconds()
+
+    def began(self) -> None:
+        """Tells that the devices are up: from here on they ought to be busy."""
+        self._began_s = self._watch.here_s
 
     def measured(self) -> None:
         """Tells of a measurement: the first one ends the start-up."""
@@ -80,10 +87,11 @@ class Progress:
     def _result(self, status: Status, deployment: Deployment | None) -> Result:
         earlier = self._earlier
         start_s = self._first_measured_s
-        latency = LatencyMs()
-        error = None
+        # Until this call has compared, what an earlier one left as the model still stands.
+        latency = self._standing.latency_ms if self._standing else LatencyMs()
+        error = self._standing.max_rel_error if self._standing else None
         if deployment is not None:
-            latency = LatencyMs(default=deployment.default_ms, tuned=deployment.tuned_ms)
+            latency = LatencyMs(default=deployment.default_ms, tuned=deployment.model_ms)
             error = deployment.max_rel_error
         return Result(
             network=self._network,
@@ -103,14 +111,14 @@ class Progress:
         )
 
     def _idle_share(self) -> float | None:
-        """1 - busy time / (wall x devices), from the first measurement on.
+        """1 - busy time / (wall x devices), while this call had the devices.
 
         A device is busy while it measures, and while it builds a candidate for itself because no
         artifact is waiting.
         """
         if self._first_measured_s is None:
             return self._earlier.device_idle_share if self._earlier else None
-        wall = self._tuned_s - self._first_measured_s
+        wall = self._tuned_s - self._began_s
         if wall <= 0:
             return None
         return round(1 - min(1.0, self._busy_s / (wall * self._devices)), 4)
@@ -135,7 +143,7 @@ def _sum(a: CpuSeconds, b: CpuSeconds) -> CpuSeconds:
 def _task(state: TaskState, status: Status) -> TaskResult:
     own = "waiting" if status == "running" and not state.trials else status
     if status == "done" and state.best_s is None:
-        own = "failed"
+        own = "failed" if state.trials else "waiting"
     return TaskResult(
         name=state.name,
         weight=state.weight,

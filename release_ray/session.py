@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import policies
 import samplers
 from release_ray import cluster, networks, tvm_setup
-from release_ray.accounting import Stopwatch
+from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.configuration import load_settings
 from release_ray.core.settings import TuneSettings
 from release_ray.events import Listener, Stage
@@ -140,7 +140,7 @@ def run_tuning(
     samplers.check(settings.sampler.name)
     devices = expand(settings.devices)
     kept = Storage(storage) if storage else None
-    watch = Stopwatch()
+    watch, meter = Stopwatch(), CpuMeter()
     with ExitStack() as stack:
         # Left last, so that the next run there begins when nothing of this one is left.
         workdir = stack.enter_context(WorkDir.locked(work_dir or default_work_dir(network)))
@@ -162,6 +162,7 @@ def run_tuning(
             storage=kept,
             listener=listener,
             watch=watch,
+            meter=meter,
         )
         return run.execute()
 

@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _POLL_S = 0.2
 # With nothing measured after so many failures in a call, the rest would fail too.
 _HOPELESS = 48
+# After so many lost ones in a row there is no device left to measure the rest.
+_ALL_LOST = 8
 # What a round under way may still take after the budget is spent.
 _DRAIN_S = 30.0
 
@@ -39,12 +41,14 @@ _DRAIN_S = 30.0
 class TaskState:
     """A task during a run: its planner, and what views and results show of it.
 
+    One that is not `tuned` keeps what earlier runs measured and gets no rounds.
     `curve` holds (trials, seconds of active time, best latency in s) at each improvement.
     """
 
     planner: TaskPlanner
     weight: int
     flops: float
+    tuned: bool = True
     trials: int = 0
     best_s: float | None = None
     curve: list[tuple[int, float, float]] = field(default_factory=list)
@@ -53,7 +57,7 @@ class TaskState:
     progress: TaskProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        self.progress = TaskProgress(self.weight, self.flops)
+        self.progress = TaskProgress(self.weight, self.flops, exhausted=not self.tuned)
 
     @property
     def name(self) -> str:
@@ -139,6 +143,9 @@ class Tuner:
         self._failed_before = self._failed
         self._policy: Policy | None = None
         self.search_cpu_s = 0.0
+        self._lost_in_a_row = 0
+        self.devices_lost = ""
+        """Why no device is left; empty while there is one."""
         for state in states:
             state.progress.trials = state.trials
             if state.best_s is not None:
@@ -164,7 +171,7 @@ class Tuner:
     def _run(self, search: ThreadPoolExecutor) -> None:
         planning: Future[tuple[int, Plan, float]] | None = None
         warming = search.submit(self._warm) if self._any_measured else None
-        while not self._out_of_time and not self._hopeless:
+        while not self._out_of_time and not self._hopeless and not self.devices_lost:
             if planning is None:
                 planning = self._begin_plan(search)
                 if planning is None and self._done:
@@ -252,7 +259,7 @@ class Tuner:
         if state.planner.best_s is None:
             share = budget.trials_per_task
             if share is None and budget.trials is not None:
-                share = math.ceil(budget.trials / len(self._states))
+                share = math.ceil(budget.trials / sum(state.tuned for state in self._states))
             size = min(self._settings.first_batch, max(1, (share or DEFAULT_TRIALS_PER_TASK) // 4))
         remaining = self._remaining(state)
         return size if remaining is None else min(size, remaining)
@@ -325,6 +332,11 @@ class Tuner:
         self._record(Recorded(state, round_.jobs[outcome.job_id], round_.plan.round, outcome))
         round_.outcomes[outcome.job_id] = outcome
         state.count(outcome.status, outcome.latency_s, outcome.message, self._active_s())
+        self._lost_in_a_row += 1
+        if outcome.status is not Status.DEVICE_LOST:
+            self._lost_in_a_row = 0
+        elif self._lost_in_a_row >= _ALL_LOST:
+            self.devices_lost = outcome.message
         self._listener(
             Measured(
                 state.name,

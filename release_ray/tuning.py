@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import policies
-from release_ray.accounting import Stopwatch
+from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.core.errors import Interrupted, WorkFailed
 from release_ray.core.settings import TuneSettings
 from release_ray.deploy import Deployment, choose_winners, deploy
@@ -47,6 +47,7 @@ class TuningRun:
         storage: Storage | None,
         listener: Listener,
         watch: Stopwatch,
+        meter: CpuMeter,
     ) -> None:
         self._prepared = prepared
         self._settings = settings
@@ -59,7 +60,12 @@ class TuningRun:
         self._listener = listener
         self._watch = watch
         self._states = [
-            TaskState(TaskPlanner(task, settings, sampler), task.weight, task.flops)
+            TaskState(
+                TaskPlanner(task, settings, sampler),
+                task.weight,
+                task.flops,
+                tuned=task.name in prepared.chosen,
+            )
             for task in prepared.tasks
         ]
         journal.restore(self._states)
@@ -84,6 +90,7 @@ class TuningRun:
             pool=pool,
             journal=journal,
             watch=watch,
+            meter=meter,
             search_cpu_s=lambda: self._tuner.search_cpu_s + sampler.cpu_s,
         )
 
@@ -102,6 +109,7 @@ class TuningRun:
         storage: Storage | None,
         listener: Listener,
         watch: Stopwatch,
+        meter: CpuMeter,
     ) -> TuningRun:
         """A run in a work dir that is locked already; its records close with `stack`.
 
@@ -125,6 +133,7 @@ class TuningRun:
             storage=storage,
             listener=listener,
             watch=watch,
+            meter=meter,
         )
 
     def execute(self) -> Result:
@@ -135,11 +144,14 @@ class TuningRun:
         try:
             self._pool.ready()
             self._announce()
+            self._progress.began()
             self._tuner.run()
             self._progress.update(tuning=True)
             self._checkpoint()
             if not any(state.best_s for state in self._states):
                 raise WorkFailed(_reasons(self._states))
+            if self._tuner.devices_lost:
+                raise WorkFailed(f"{self._tuner.devices_lost}; everything measured is kept")
             # What a simulated device says is no reason to compile anything.
             deployment = None if self._simulated else self._deploy()
             self._progress.update(tuning=False)
@@ -153,7 +165,7 @@ class TuningRun:
     def _announce(self) -> None:
         budget = self._settings.budget
         per_task = budget.trials_per_task
-        caps = [budget.trials, per_task and per_task * len(self._states)]
+        caps = [budget.trials, per_task and per_task * len(self._prepared.chosen)]
         self._listener(
             RunStarted(
                 self._prepared.network.name,
@@ -194,7 +206,7 @@ class TuningRun:
         self._listener(Stage("checking the best of each task against the unscheduled operator"))
         winners = choose_winners(self._states, self._journal, self._pool)
         if not winners:
-            raise WorkFailed("no candidate of any task gives the right output")
+            raise WorkFailed("no candidate of any task could be checked and gave the right output")
         return deploy(
             self._prepared.network,
             self._prepared.module,

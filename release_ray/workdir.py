@@ -17,6 +17,7 @@ from release_ray.core.errors import InputError
 RECORDS = "records.db"
 LOCK = ".lock"
 TEMPORARY = ".writing-"
+SCRATCH = ".deploy-"
 _IDENTITY = "workdir.json"
 
 
@@ -62,8 +63,12 @@ class WorkDir:
             _take(lock, path)
             workdir = cls(path)
             with _explained(path):
-                for leftover in path.rglob(f"{TEMPORARY}*"):
-                    leftover.unlink()
+                # Its own folders alone: another work dir may lie inside this one.
+                for folder in (path, workdir.checkpoints, workdir.logs):
+                    for leftover in folder.glob(f"{TEMPORARY}*"):
+                        leftover.unlink()
+                for leftover in path.glob(f"{SCRATCH}*"):
+                    shutil.rmtree(leftover, ignore_errors=True)
             if identity is not None:
                 workdir.claim(identity)
             yield workdir

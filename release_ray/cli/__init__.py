@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
 from release_ray.core.errors import InputError, WorkFailed
@@ -14,10 +15,16 @@ DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 def main() -> None:
     """The `release-ray` program. Exit status: 0 done, 1 failed, 2 bad input, 130 interrupted."""
-    _handle_signals()
-    status = run(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        _handle_signals()
+        status = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        status = INTERRUPTED
+    for stream in (sys.stdout, sys.stderr):
+        # Either may be closed, or its reader gone: then there is nobody to tell.
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
     # A search thread or a TVM thread pool may still run; everything that counts has been written.
     os._exit(status)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from release_ray import __version__
-from release_ray.cli import outputs, overview, records
+from release_ray.cli import options, outputs, overview, records
 from release_ray.cli.tune import tune
 
 app = typer.Typer(
@@ -30,7 +30,8 @@ def _main(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
     ),
-) -> None: ...
+) -> None:
+    options.level(verbose=0, quiet=False)
 
 
 app.command()(tune)

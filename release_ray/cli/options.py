@@ -19,20 +19,22 @@ Network = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(help="native, cuda, or any TVM target as a string or JSON. [default: native]"),
+    typer.Option(help="native, cuda, or any TVM target as a string or JSON. \\[default: native]"),
 ]
-WorkDir = Annotated[Path | None, typer.Option(help="Where everything goes. [default: tuning/NAME]")]
+WorkDir = Annotated[
+    Path | None, typer.Option(help="Where everything goes. \\[default: tuning/NAME]")
+]
 Tasks = Annotated[
     list[str] | None, typer.Option(help="Only tasks whose name matches; may be repeated.")
 ]
 Devices = Annotated[
     str | None,
-    typer.Option(help="auto, cpu, cpu:COUNTxCORES, cuda, sim:COUNT. [default: auto]"),
+    typer.Option(help="auto, cpu, cpu:COUNTxCORES, sim:COUNT. \\[default: auto]"),
 ]
 Address = Annotated[
-    str | None, typer.Option(help="A Ray cluster. [default: RAY_ADDRESS, else one is started]")
+    str | None, typer.Option(help="A Ray cluster. \\[default: RAY_ADDRESS, else one is started]")
 ]
-Seed = Annotated[int | None, typer.Option(help="Fixes every random choice. [default: 0]")]
+Seed = Annotated[int | None, typer.Option(help="Fixes every random choice. \\[default: 0]")]
 Config = Annotated[
     Path | None, typer.Option(help="A YAML file of settings; the command line wins.")
 ]
@@ -43,23 +45,30 @@ Verbose = Annotated[
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Errors only.")]
 
 
+class _Progress(Console):
+    """A console that falls silent when its reader goes away, and lets the work go on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 def console() -> Console:
     """Where progress and logs go: stderr. Stdout carries results alone."""
-    return Console(stderr=True)
+    return _Progress(stderr=True)
 
 
 def level(verbose: int, quiet: bool) -> int:
     """0 for quiet, 1 for normal, more for verbose; sets up logging to match."""
     chosen = 0 if quiet else 1 + verbose
-    logging.basicConfig(
-        level={0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO}.get(chosen, logging.DEBUG),
-        format="%(levelname)s %(name)s: %(message)s",
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger().setLevel(
+        {0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO}.get(chosen, logging.DEBUG)
     )
     # Other packages' chatter is of use to nobody but at -vvv.
-    if chosen < 4:
-        warnings.simplefilter("ignore")
-        for name in ("ray", "tvm", "torch", "onnx"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+    chatter = chosen >= 4
+    warnings.simplefilter("default" if chatter else "ignore")
+    for name in ("ray", "tvm", "torch", "onnx"):
+        logging.getLogger(name).setLevel(logging.NOTSET if chatter else logging.ERROR)
     return chosen
 
 

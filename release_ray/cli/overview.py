@@ -35,7 +35,9 @@ def tasks(
     from release_ray.sketches import Sketches
 
     prepared = prepare(network, settings, expand(settings.devices))
-    spaces = [(task, Sketches(task).space) for task in prepared.tasks]
+    spaces = [
+        (task, Sketches(task).space) for task in prepared.tasks if task.name in prepared.chosen
+    ]
     if json:
         rows = [
             {

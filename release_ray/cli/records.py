@@ -25,14 +25,23 @@ def show(
     task: Annotated[str | None, typer.Option(help="Only tasks whose name matches.")] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Every column of every record.")] = False,
 ) -> None:
-    """A line a task, or with --csv a line a record."""
+    """A line a task, or with --csv a line a record.
+
+    Without --csv what a --fresh run has hidden is left out, and simulated records are where there
+    are real ones.
+    """
     from fnmatch import fnmatchcase
 
     from release_ray.records import Records, write_csv
     from release_ray.workdir import WorkDir
 
     with Records.open(WorkDir.existing(work_dir).records, create=False) as records:
-        found = [r for r in records.everything().all() if fnmatchcase(r.task, task or "*")]
+        if csv:
+            seen = records.everything().all()
+        else:
+            real, simulated = (records.history(simulated=kind).all() for kind in (False, True))
+            seen = real or simulated
+        found = [r for r in seen if fnmatchcase(r.task, task or "*")]
     if csv:
         write_csv(found, sys.stdout)
         return

@@ -22,22 +22,22 @@ def tune(
     target: options.Target = None,
     work_dir: options.WorkDir = None,
     trials: Annotated[
-        int | None, typer.Option(help="Measurements in all. [default: 64 a task]")
+        int | None, typer.Option(help="Measurements in all. \\[default: 64 a task]")
     ] = None,
     trials_per_task: Annotated[int | None, typer.Option(help="Measurements a task.")] = None,
     time_budget: Annotated[
         str | None, typer.Option(help="Active time in all: 90s, 10m, 2h.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="ppo, random, or module:Class. [default: ppo]")
+        str | None, typer.Option(help="ppo, random, or module:Class. \\[default: ppo]")
     ] = None,
     sampler: Annotated[
-        str | None, typer.Option(help="adaptive, greedy, or module:Class. [default: adaptive]")
+        str | None, typer.Option(help="adaptive, greedy, or module:Class. \\[default: adaptive]")
     ] = None,
     tasks: options.Tasks = None,
     devices: options.Devices = None,
     builders: Annotated[
-        int | None, typer.Option(help="Build actors. [default: the cores that devices leave]")
+        int | None, typer.Option(help="Build actors. \\[default: the cores that devices leave]")
     ] = None,
     seed: options.Seed = None,
     config: options.Config = None,

@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 DEFAULT_TRIALS_PER_TASK = 64
 
@@ -17,7 +24,7 @@ DEFAULT_TRIALS_PER_TASK = 64
 class Settings(BaseModel):
     """Base of all settings: frozen, and an unknown name is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def duration_s(text: str) -> float:
@@ -42,7 +49,7 @@ class AgentSettings(Settings):
     )
     best_starts: int = Field(8, ge=1, description="distinct configurations that these start from")
     stay_bias: float = Field(3.0, description="initial logit of `stay`: a step changes few knobs")
-    hidden: tuple[int, ...] = Field((64, 64), description="hidden layers (paper: 20-20)")
+    hidden: tuple[PositiveInt, ...] = Field((64, 64), description="hidden layers (paper: 20-20)")
     lr: float = Field(3e-3, gt=0, description="Adam's learning rate (paper: 1e-3)")
     gamma: float = Field(0.9, ge=0, le=1, description="discount")
     gae_lambda: float = Field(0.99, ge=0, le=1, description="of generalised advantages")
@@ -64,6 +71,12 @@ class SamplerSettings(Settings):
     max_clusters: int = Field(16, ge=1, description="most measurements a plan (paper: 64)")
     cluster_step: int = Field(4, ge=1, description="by which k grows (paper: 8)")
     epsilon: float = Field(0.05, ge=0, le=1, description="share of a plan drawn at random")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> SamplerSettings:
+        if self.min_clusters > self.max_clusters:
+            raise ValueError("min_clusters must not exceed max_clusters")
+        return self
 
 
 class CostModelSettings(Settings):
@@ -130,6 +143,11 @@ class TuneSettings(Settings):
     agent: AgentSettings = AgentSettings()
     cost_model: CostModelSettings = CostModelSettings()
     measure: MeasureSettings = MeasureSettings()
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _one_glob(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
 
     @field_validator("sampler", mode="before")
     @classmethod

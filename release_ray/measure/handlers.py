@@ -27,6 +27,7 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.jobs import Artifact, Canary, Job
 from release_ray.measure.timing import Timing, time_kernel
+from release_ray.verify import max_rel_error
 
 Arguments = tuple[tuple[tuple[int, ...], str], ...]
 
@@ -90,7 +91,7 @@ def check(job: Job, device: str) -> float:
     got = _outputs(scheduled, target, inputs, device)
     # The operator as written has no threads for a GPU: the host computes it.
     expected = _outputs(plain, target if _is_cpu(target) else _host_target(), inputs, "cpu")
-    return max(_relative_error(a, b) for a, b in zip(got, expected, strict=True))
+    return max_rel_error(got, expected)
 
 
 def canary(device: str, repeats: int = 10) -> Canary:
@@ -218,15 +219,6 @@ def _outputs(
     tensors = [tvm.runtime.tensor(value, tvm.device(device)) for value in inputs]
     kernel(*tensors)
     return [tensor.numpy() for tensor in tensors]
-
-
-def _relative_error(got: np.ndarray, expected: np.ndarray) -> float:
-    got, expected = got.astype(np.float64), expected.astype(np.float64)
-    difference = float(np.max(np.abs(got - expected), initial=0.0))
-    largest = float(np.max(np.abs(expected), initial=0.0))
-    if np.isnan(difference):
-        return float("inf")
-    return difference / max(largest, float(np.finfo(np.float32).tiny))
 
 
 def _is_cpu(target: tvm.target.Target) -> bool:

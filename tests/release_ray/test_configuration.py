@@ -37,6 +37,9 @@ def test_printed_settings_read_back_the_same(tmp_path):
         ("agent: {lr: -1}", "setting agent.lr: input should be greater than 0 (given: -1)"),
         ("budget: {time_budget: soon}", "'soon' is not a time: write 90s, 10m or 2h"),
         ("seed: many", "setting seed"),
+        ("agent: {hidden: [0]}", "setting agent.hidden.0"),
+        ("agent: {lr: .inf}", "setting agent.lr"),
+        ("sampler: {min_clusters: 20}", "min_clusters must not exceed max_clusters"),
         ("- a list", "settings are `name: value` pairs"),
         ("agent: {lr: [", "line 1"),
         ("policy: ppo\npolicy.lr: 3", "setting policy"),
@@ -60,6 +63,12 @@ def test_a_missing_file_is_named(tmp_path):
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("7", 7)])
 def test_durations(text, seconds):
     assert duration_s(text) == seconds
+
+
+def test_one_glob_needs_no_list(tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("tasks: conv*\n")
+    assert load_settings(path, {}).tasks == ("conv*",)
 
 
 def test_settings_are_frozen():

@@ -186,3 +186,15 @@ def test_it_plans_before_the_sketches_are_made(task):
 
 def test_the_hash_of_a_task_is_the_same_everywhere():
     assert _stable_hash("0123456789abcdef") == 11502001110939499128
+
+
+def test_what_a_lost_device_was_to_measure_may_be_planned_again():
+    made = planner(synthetic.tiny(), settings(), refuses=refuses_none)
+    first = made.plan(100, None)
+    later = planner(synthetic.tiny(), settings(), refuses=refuses_none)
+    later.absorb(
+        Observation(c.sketch, c.decisions, Status.DEVICE_LOST, None) for c in first.candidates
+    )
+    assert {c.decisions for c in later.plan(100, None).candidates} == {
+        c.decisions for c in first.candidates
+    }

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from search_fakes import planner, settings
 
-from release_ray.accounting import Stopwatch
+from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.core.statuses import Status
 from release_ray.deploy import Deployment
 from release_ray.measure.pool_actor import DeviceStats
@@ -49,6 +49,7 @@ class Call:
             pool=SimpleNamespace(stats=self.stats),
             journal=SimpleNamespace(failures=lambda: self.failures),
             watch=self.watch,
+            meter=CpuMeter(),
             search_cpu_s=lambda: self.search_cpu_s,
         )
 
@@ -77,6 +78,7 @@ def test_before_anything_is_measured(call):
 
 def test_while_it_goes_on(call):
     call.watch.here = 8.0
+    call.progress.began()
     call.progress.measured()
     call.watch.here = 9.0
     call.progress.measured()
@@ -89,7 +91,7 @@ def test_while_it_goes_on(call):
     result = call.progress.write("running")
     assert (result.status, result.seed, result.trials, result.wall_s) == ("running", 3, 2, 18.0)
     assert result.start_s == 8.0
-    # Of twice 10 s after the first measurement, the devices were busy for 9 s.
+    # Of twice 10 s since the devices were up, they were busy for 9 s.
     assert result.device_idle_share == pytest.approx(1 - 9 / 20)
     assert result.failures == {"crash": 1, "invalid": 4}
     task = result.tasks[0]
@@ -114,7 +116,8 @@ def test_the_end(call):
     assert result.wall_s == 30.0
     assert (result.latency_ms.default, result.latency_ms.tuned) == (4.0, 1.0)
     assert result.max_rel_error == 2e-6
-    assert [t.status for t in result.tasks] == ["done", "failed"]
+    # A task that this call was not to tune has not failed.
+    assert [t.status for t in result.tasks] == ["done", "waiting"]
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
@@ -122,6 +125,18 @@ def test_an_end_before_its_time(call, status):
     result = call.progress.write(status)
     assert result.status == status
     assert [t.status for t in result.tasks] == [status, status]
+
+
+def test_what_an_earlier_call_left_stands_until_this_one_has_compared(tmp_path):
+    path = tmp_path / "result.json"
+    Call(path).progress.write("done", Deployment(4.0, 1.0, 2e-6))
+    interrupted = Call(path).progress.write("interrupted")
+    assert (interrupted.latency_ms.default, interrupted.latency_ms.tuned) == (4.0, 1.0)
+    assert interrupted.max_rel_error == 2e-6
+
+
+def test_the_model_is_never_slower_than_the_default(call):
+    assert call.progress.write("done", Deployment(4.0, 5.0, 0.0)).latency_ms.tuned == 4.0
 
 
 def test_cpu_time_is_split(call):
@@ -136,6 +151,7 @@ def test_a_later_call_adds_to_the_earlier_one(tmp_path):
     path = tmp_path / "result.json"
     first = Call(path)
     first.watch.here = 5.0
+    first.progress.began()
     first.progress.measured()
     first.progress._meter = SimpleNamespace(update=lambda: None, total_s=10.0)
     first.watch.here = 15.0

@@ -269,3 +269,20 @@ def test_candidates_carry_the_best_that_was_known(task):
     known = [best for best in bests if best is not None]
     assert bests[0] is None and known
     assert known == sorted(known, reverse=True)
+
+
+def test_the_run_ends_when_no_device_is_left(task):
+    pool = FakePool(task, status=lambda job: Status.OK if job.id < 4 else Status.DEVICE_LOST)
+    run = Run(task, settings(budget={"trials_per_task": 1000}), pool).run()
+    assert run.tuner.devices_lost == "device_lost of a fake"
+    assert len(run.trials) < 100
+    assert any(state.best_s for state in run.states)
+
+
+def test_tasks_that_were_not_asked_for_get_no_rounds(task):
+    run = Run(task, settings(budget={"trials": 40}))
+    run.states[1].tuned = run.states[2].tuned = False
+    for state in run.states:
+        state.__post_init__()
+    run.run()
+    assert [state.trials for state in run.states] == [40, 0, 0]

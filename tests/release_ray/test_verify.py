@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from release_ray.verify import max_rel_error
+from release_ray.verify import max_rel_error, tolerance
 
 
 def of(*values: float) -> np.ndarray:
@@ -26,7 +26,14 @@ def of(*values: float) -> np.ndarray:
         ([of(math.inf)], [of(1)], math.inf),
         ([of(math.nan, 1)], [of(math.nan, 1)], 0.0),
         ([of()], [of()], 0.0),
+        ([of(-math.inf, 3)], [of(-math.inf, 4)], 0.25),
+        ([of(math.inf, 1)], [of(-math.inf, 1)], math.inf),
+        ([of(math.nan, 1)], [of(1, math.nan)], math.inf),
     ],
 )
 def test_max_rel_error(output, reference, error):
     assert max_rel_error(output, reference) == error
+
+
+def test_16_bit_floats_may_differ_more():
+    assert tolerance("float16") == tolerance("float32", "bfloat16") > 10 * tolerance("float32")

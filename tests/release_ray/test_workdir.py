@@ -164,3 +164,13 @@ def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "usual").touch()
     write_atomic(tmp_path / "atomic", b"")
     assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_work_dir_inside_another_is_let_alone(tmp_path):
+    inner = tmp_path / "outer" / "inner"
+    with WorkDir.locked(inner, RESNET):
+        being_written = inner / ".writing-result"
+        being_written.touch()
+        with WorkDir.locked(tmp_path / "outer"):
+            pass
+        assert being_written.exists()

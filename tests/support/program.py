@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ class Program:
     """`release-ray ARGUMENTS`, in a session of its own as in a terminal of its own.
 
     All that it starts inherits a mark in the environment, by which `processes` finds it, whoever
-    its parent is by then.
+    its parent is by then. Some of Ray's daemons overwrite theirs when they change their title, so
+    its descendants are also looked at while it runs.
     """
 
     def __init__(self, *arguments: object, cwd: Path, **options: Any) -> None:
         self._mark = uuid.uuid4().hex
+        self._seen: set[psutil.Process] = set()
         self._cwd = cwd
         self._out, self._err = cwd / f"{self._mark}.out", cwd / f"{self._mark}.err"
         environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
@@ -68,6 +70,7 @@ class Program:
         """Waits for a condition while the program runs."""
         deadline = time.monotonic() + timeout_s
         while not condition():
+            self.processes()
             if self.process.poll() is not None:
                 raise AssertionError(f"it ended with {self.process.returncode}: {self.err}")
             if time.monotonic() > deadline:
@@ -76,33 +79,35 @@ class Program:
 
     def processes(self) -> list[psutil.Process]:
         """Everything it started, and itself, that still runs."""
-        found = []
+        with suppress(psutil.Error):
+            self._seen.update(psutil.Process(self.pid).children(recursive=True))
         for process in psutil.process_iter():
-            try:
-                mine = process.environ().get(MARK) == self._mark
-                if mine and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+            with suppress(psutil.Error):
+                if process.environ().get(MARK) == self._mark:
+                    self._seen.add(process)
+        return [process for process in self._seen if _runs(process)]
 
     def leaves_nothing(self, within_s: float = 10.0) -> list[str]:
         """Waits until no process is left; the command lines of those that stay all the same."""
         deadline = time.monotonic() + within_s
         while left := self.processes():
             if time.monotonic() > deadline:
-                return [f"{p.pid} {' '.join(p.cmdline())[:150]}" for p in left]
+                return [str(process) for process in left]
             time.sleep(0.2)
         return []
 
     def clear(self) -> None:
         """Ends whatever is left, so that a failed test disturbs no other."""
         for process in self.processes():
-            try:
+            with suppress(psutil.Error):
                 process.kill()
-            except psutil.Error:
-                continue
         self.process.wait()
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def run(*arguments: object, cwd: Path) -> Program:

@@ -47,12 +47,6 @@ def test_every_schedule_computes_what_the_operator_does(compiler, matmul):
         assert call(compiler, "check", job(matmul, index), "cpu") < 1e-5
 
 
-def test_a_kernel_that_computes_something_else_has_an_error(compiler):
-    (first, second) = compiler.call("wrong_kernels:relative_errors", timeout_s=60).value
-    assert first == pytest.approx(0.5)
-    assert second == float("inf")
-
-
 @pytest.mark.parametrize("trace", ["not json", "[[],[]", '[[["Nonsense",[],[],[]]],[]]'])
 def test_a_trace_that_does_not_fit_raises(compiler, matmul, trace):
     with pytest.raises(Raised):
