@@ -170,7 +170,7 @@ class Tuner:
 
     def _run(self, search: ThreadPoolExecutor) -> None:
         planning: Future[tuple[int, Plan, float]] | None = None
-        warming = search.submit(self._warm) if self._any_measured else None
+        warming = search.submit(self._warm) if self._any_measured and self._open else None
         while not self._out_of_time and not self._hopeless and not self.devices_lost:
             if planning is None:
                 planning = self._begin_plan(search)
@@ -195,6 +195,11 @@ class Tuner:
     @property
     def _any_measured(self) -> bool:
         return any(state.best_s is not None for state in self._states)
+
+    @property
+    def _open(self) -> bool:
+        """Whether the budget allows another candidate."""
+        return not self._out_of_time and any(self._remaining(state) != 0 for state in self._states)
 
     @property
     def _out_of_time(self) -> bool:

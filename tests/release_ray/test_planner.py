@@ -173,6 +173,15 @@ def test_records_of_another_tvm_are_left_out(task, caplog):
     assert caplog.text.count("does not fit") == len(strange) + 1
 
 
+def test_a_task_of_which_only_such_records_are_known(task, policy):
+    made = planner(task, settings())
+    made.absorb([Observation(0, "[1]", Status.OK, 1e-3)])
+    plan = made.plan(4, policy)
+    assert len(plan.candidates) == 4
+    made.absorb(observed(plan, made.space, task))
+    assert made.plan(4, policy).candidates
+
+
 def test_it_plans_before_the_sketches_are_made(task):
     made = planner(task, settings())
     del made.__dict__["sketches"]

@@ -261,6 +261,10 @@ def test_the_policy_is_made_once_and_random_rounds_come_first(task):
     following = resumed(run, task, chosen, make_policy=make).run()
     # With results of an earlier call the policy proposes from the start.
     assert following.records[0].candidate.policy == "ppo"
+    # With nothing left to do none is made.
+    made.clear()
+    resumed(run, task, settings(budget=BUDGET), make_policy=make).run()
+    assert made == []
 
 
 def test_candidates_carry_the_best_that_was_known(task):
