@@ -53,26 +53,17 @@ def connected(address: str | None) -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Holds signals back while Ray starts, and gives them to whoever handled them before.
-
-    An exception out of a handler can get lost in Ray's start-up, which then waits for ever; and Ray
-    takes the handlers for itself.
-    """
+    """Ray takes signals for itself when it starts; here whoever handled them has them back."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    arrived: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda received, _frame: arrived.append(received))
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-    if arrived:
-        signal.raise_signal(arrived[0])
+            if handler not in (None, signal.SIG_DFL):
+                signal.signal(number, handler)
 
 
 def _start_local(cores: int) -> None:

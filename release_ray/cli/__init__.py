@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from typing import Any
+
+import psutil
 
 from release_ray.core.errors import InputError, WorkFailed
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+KEPT = "interrupted; everything measured is kept"
+_PATIENCE_S = 15.0
 
 
 def main() -> None:
@@ -19,7 +24,7 @@ def main() -> None:
         _handle_signals()
         status = run(sys.argv[1:])
     except KeyboardInterrupt:
-        _complain("interrupted")
+        _complain(KEPT)
         status = INTERRUPTED
     for stream in (sys.stdout, sys.stderr):
         # Either may be closed, or its reader gone: then there is nobody to tell.
@@ -41,7 +46,7 @@ def run(arguments: list[str]) -> int:
         status = app(arguments, prog_name="release-ray", standalone_mode=False)
         # Typer makes this status of a KeyboardInterrupt, without a word.
         if status == INTERRUPTED:
-            _complain("interrupted; everything measured is kept")
+            _complain(KEPT)
         return status if isinstance(status, int) else DONE
     except WorkFailed as error:
         _complain(str(error))
@@ -68,8 +73,21 @@ def _handle_signals() -> None:
     """SIGTERM ends a run as Ctrl-C does. A SIGINT that was ignored at the start stays ignored."""
 
     def interrupt(_signal: int, _frame: object) -> None:
+        # An exception out of a handler can get lost in Ray's start-up, which then waits for ever.
+        watchdog = threading.Timer(_PATIENCE_S, _give_up)
+        watchdog.daemon = True
+        watchdog.start()
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, interrupt)
+
+
+def _give_up() -> None:
+    """Ends an interrupted program that has not ended by itself, and all that it has started."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    _complain(KEPT)
+    os._exit(INTERRUPTED)
