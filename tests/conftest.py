@@ -17,7 +17,8 @@ def ray_local():
     if not ray.is_initialized():
         ray.init(
             address="local",
-            num_cpus=4,
+            # For the books of Ray alone: pools of several tests may stand side by side.
+            num_cpus=16,
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
