@@ -199,7 +199,8 @@ class Tuner:
     @property
     def _open(self) -> bool:
         """Whether the budget allows another candidate."""
-        return not self._out_of_time and any(self._remaining(state) != 0 for state in self._states)
+        tuned = (state for state in self._states if state.tuned)
+        return not self._out_of_time and any(self._remaining(state) != 0 for state in tuned)
 
     @property
     def _out_of_time(self) -> bool:

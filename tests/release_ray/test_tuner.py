@@ -198,6 +198,31 @@ def test_many_failures_do_not_end_a_run_that_has_a_result(task):
     assert len(run.trials) == 180
 
 
+def test_without_any_device_left_the_run_ends(task):
+    lost = Status.DEVICE_LOST
+    pool = FakePool(task, status=lambda job: lost if job.id >= 40 else Status.OK)
+    run = Run(task, settings(budget={"trials_per_task": 1000}), pool).run()
+    assert run.tuner.devices_lost == "device_lost of a fake"
+    assert 40 < len(run.trials) < 80
+    assert any(state.best_s for state in run.states)
+    # A device that goes and comes back ends nothing.
+    pool = FakePool(task, status=lambda job: lost if job.id % 4 else Status.OK)
+    run = Run(task, settings(budget=BUDGET), pool).run()
+    assert not run.tuner.devices_lost
+    assert len(run.trials) == 120
+
+
+def test_tasks_that_are_not_asked_for_get_no_round(task):
+    made = []
+    chosen = settings(budget={"trials_per_task": 20})
+    run = Run(task, chosen, tuned=lambda number: number == 1).run()
+    assert Counter(name for name, _ in run.trials) == {"task_1": 20}
+    again = resumed(
+        run, task, chosen, tuned=lambda number: number == 1, make_policy=lambda: made.append(1)
+    ).run()
+    assert again.records == [] and made == []
+
+
 def test_an_exhausted_space_ends_the_run():
     tiny = synthetic.tiny()
     run = Run(tiny, settings(budget=BUDGET), FakePool(tiny, shuffled(5)), refuses=refuses_none)

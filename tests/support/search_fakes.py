@@ -165,6 +165,7 @@ class Run:
         refuses: Callable[[np.ndarray], bool] = refuses_a_third,
         active_s: Callable[[], float] = lambda: 0.0,
         make_policy: Callable[[], object] | None = None,
+        tuned: Callable[[int], bool] = lambda number: True,
     ) -> None:
         self.pool = pool or FakePool(synthetic)
         self.records = []
@@ -172,7 +173,10 @@ class Run:
         self.rounds = 0
         self.states = [
             TaskState(
-                planner(synthetic, chosen, name=f"task_{i}", refuses=refuses), i + 1, 1e6 * (i + 1)
+                planner(synthetic, chosen, name=f"task_{i}", refuses=refuses),
+                i + 1,
+                1e6 * (i + 1),
+                tuned=tuned(i),
             )
             for i in range(tasks)
         ]
