@@ -261,15 +261,15 @@ def test_the_fastest_right_candidate_of_each_task_wins(tuned, network_tasks, con
     }
     chosen, states, failures, judge = winners(tuned, network_tasks, opinions)
     assert [e.latency_s for e in chosen] == [4 * FASTEST, FASTEST]
-    assert [s.best_s for s in states] == [4 * FASTEST, FASTEST]
+    # What could not be checked is passed over, but nothing is said against its output.
+    assert [s.best_s for s in states] == [3 * FASTEST, FASTEST]
     assert chosen[0].trace_json == configurations[3][3]
-    assert failures == {Status.WRONG_RESULT: 3}
+    assert failures == {Status.WRONG_RESULT: 2}
     assert judge.checked == decisions[:5]
     with Records.open(tuned / "records.db", create=False) as records:
         wrong = [r for r in records.everything().all() if r.status is Status.WRONG_RESULT]
-    assert [r.latency_s for r in wrong] == [None] * 3
+    assert [r.latency_s for r in wrong] == [None] * 2
     assert wrong[0].message == "its output differs from the unscheduled operator's by 0.5"
-    assert wrong[2].message == "it gave no output: it died"
 
 
 def test_a_task_of_which_nothing_is_right_is_left_out(tuned, network_tasks, configurations):
