@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from release_ray.core.errors import InputError
 
 _REACH_S = 5.0
+_REMEDY = "start one with `ray start --head`, or leave --address out to use this host alone"
 _OBJECT_STORE_BYTES = 256 * 2**20
 
 
@@ -39,11 +40,14 @@ def connected(address: str | None) -> Iterator[None]:
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS") or None
-    cores = os.sched_getaffinity(0)
+    own = address in (None, "local")
+    if not own:
+        # Before anything that would have to be undone.
+        _require_answer(str(address))
     try:
         with _signals_kept():
-            if address in (None, "local"):
-                _start_local(len(cores))
+            if own:
+                _start_local(len(os.sched_getaffinity(0)))
             else:
                 _join(str(address))
         yield
@@ -84,9 +88,6 @@ def _start_local(cores: int) -> None:
 def _join(address: str) -> None:
     import ray
 
-    remedy = "start one with `ray start --head`, or leave --address out to use this host alone"
-    if "://" not in address and ":" in address and not _answers(address):
-        raise InputError(f"no Ray cluster answers at {address}: {remedy}")
     try:
         ray.init(
             address=address,
@@ -96,7 +97,15 @@ def _join(address: str) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise InputError(f"cannot join the Ray cluster at {address} ({reason}): {remedy}") from None
+        raise InputError(
+            f"cannot join the Ray cluster at {address} ({reason}): {_REMEDY}"
+        ) from None
+
+
+def _require_answer(address: str) -> None:
+    """Raises `InputError` where nobody listens; Ray itself would wait for a minute."""
+    if "://" not in address and ":" in address and not _answers(address):
+        raise InputError(f"no Ray cluster answers at {address}: {_REMEDY}")
 
 
 def _answers(address: str) -> bool:
