@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
-
 from policies.base import Policy, SearchState
-from release_ray.core.errors import InputError
+from release_ray.core.registry import find
 from release_ray.core.settings import AgentSettings
 
 __all__ = ["REGISTERED", "Policy", "SearchState", "create"]
@@ -25,16 +22,4 @@ def create(name: str, settings: AgentSettings, seed: int = 0) -> Policy:
 
     Raises `InputError` where there is no such policy.
     """
-    path = REGISTERED.get(name, name)
-    module, colon, attribute = path.partition(":")
-    if not colon:
-        near = difflib.get_close_matches(name, REGISTERED, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "use one of " + ", ".join(REGISTERED)
-        raise InputError(f"no policy {name!r}: {hint} (or give module:Class)")
-    try:
-        kind = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"policy {name!r} cannot be imported: {error}") from error
-    if not (isinstance(kind, type) and issubclass(kind, Policy)):
-        raise InputError(f"policy {name!r} is no class derived from policies.Policy")
-    return kind(settings, seed)
+    return find("policy", name, REGISTERED, Policy)(settings, seed)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +22,7 @@ from tvm.target import Target
 from release_ray.core.errors import InputError
 from release_ray.targets import target_json
 from release_ray.tasks import Task, workload_key
+from release_ray.workdir import write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +81,8 @@ def write_database(directory: Path, entries: Iterable[Entry]) -> None:
         record_lines.append(_dump([workloads[key], record]))
     directory.mkdir(parents=True, exist_ok=True)
     # Workloads first: a record may not point to one that is not there.
-    _replace(directory / WORKLOADS, workload_lines)
-    _replace(directory / RECORDS, record_lines)
+    write_atomic(directory / WORKLOADS, _text(workload_lines))
+    write_atomic(directory / RECORDS, _text(record_lines))
 
 
 def open_database(directory: Path) -> JSONDatabase:
@@ -155,6 +154,10 @@ def _bad(where: str, error: Exception) -> str:
     return f"{where}: {lines[-1] if lines else type(error).__name__}"
 
 
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _dump(content: Any) -> str:
     return json.dumps(content, default=_plain, separators=(",", ":"))
 
@@ -166,14 +169,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Iterable):
         return list(value)
     return int(value)
-
-
-def _replace(path: Path, lines: list[str]) -> None:
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        file.writelines(f"{line}\n" for line in lines)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(file.name, 0o644)  # as a file that open() makes, not private as a temporary one
-    os.replace(file.name, path)

@@ -6,7 +6,6 @@ of them, and a thread loads them while Ray starts.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.configuration import load_settings
 from release_ray.core.settings import TuneSettings
 from release_ray.events import Listener, Stage
-from release_ray.measure.devices import device_kind, expand
+from release_ray.measure.devices import expand
 from release_ray.measure.devices.cores import builders_beside
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
@@ -148,23 +147,23 @@ def run_tuning(
         prepared, pool, sampler = _start(stack, network, settings, devices, address)
         if storage and not workdir.records.exists():
             restore(storage, workdir.path)
-        tuning = importlib.import_module("release_ray.tuning")
-        run = tuning.TuningRun.opened(
-            stack,
-            prepared=prepared,
-            settings=settings,
-            devices=devices,
-            simulated=device_kind(devices[0].kind).simulated,
-            pool=pool,
-            sampler=sampler,
-            workdir=workdir,
-            fresh=fresh,
-            storage=kept,
-            listener=listener,
-            watch=watch,
-            meter=meter,
+        from release_ray.tuning import Parts, execute
+
+        return execute(
+            Parts(
+                prepared=prepared,
+                settings=settings,
+                devices=devices,
+                pool=pool,
+                sampler=sampler,
+                workdir=workdir,
+                fresh=fresh,
+                storage=kept,
+                listener=listener,
+                watch=watch,
+                meter=meter,
+            )
         )
-        return run.execute()
 
 
 def _start(
@@ -178,11 +177,16 @@ def _start(
 
     def resolve() -> str:
         """The back end that the pool's compilers are to register."""
-        module = importlib.import_module("release_ray.tuning")
-        return module.back_end(module.target_for(settings, devices))
+        from release_ray.prepare import target_for
+        from release_ray.targets import back_end
+
+        return back_end(target_for(settings, devices))
 
     def prepare() -> Prepared:
-        return importlib.import_module("release_ray.tuning").prepare(network, settings, devices)
+        # What follows is imported here too, while there is time.
+        from release_ray import prepare, tuning  # noqa: F401
+
+        return prepare.prepare(network, settings, devices)
 
     loader = stack.enter_context(ThreadPoolExecutor(1, "load"))
     resolved: Future[str] = loader.submit(resolve)

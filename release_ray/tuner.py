@@ -8,7 +8,6 @@ were planned.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import Counter, deque
@@ -24,8 +23,6 @@ from release_ray.events import Listener, Measured, RoundFinished, RoundPlanned
 from release_ray.measure.jobs import Job, Outcome
 from release_ray.measure.pool import MeasurePool
 from release_ray.planner import Candidate, Observation, Plan, Refused, TaskPlanner
-
-_log = logging.getLogger(__name__)
 
 # How long the loop waits for results before it looks at the plan and the clock again.
 _POLL_S = 0.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
+from dataclasses import dataclass
 
 import policies
 from release_ray.accounting import CpuMeter, Stopwatch
@@ -13,55 +13,77 @@ from release_ray.core.settings import TuneSettings
 from release_ray.deploy import Deployment, choose_winners, deploy
 from release_ray.events import Listener, RunStarted, Stage, TaskSummary
 from release_ray.journal import Journal
+from release_ray.measure.devices import device_kind
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
 from release_ray.planner import TaskPlanner
-from release_ray.prepare import Prepared, prepare, target_for
+from release_ray.prepare import Prepared
 from release_ray.progress import Progress, Status
 from release_ray.records import Records
 from release_ray.result import Result
 from release_ray.storage import Storage
-from release_ray.targets import back_end, target_json
+from release_ray.targets import target_json
 from release_ray.tasks import dump_tasks
 from release_ray.tuner import Recorded, TaskState, Tuner
 from release_ray.workdir import Identity, WorkDir, write_atomic
 from samplers.actor import RemoteSampler
 
-__all__ = ["TuningRun", "back_end", "prepare", "target_for"]
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a run is made of, all of it started, and the work dir locked."""
+
+    prepared: Prepared
+    settings: TuneSettings
+    devices: Sequence[DeviceSpec]
+    pool: MeasurePool
+    sampler: RemoteSampler
+    workdir: WorkDir
+    fresh: bool
+    storage: Storage | None
+    listener: Listener
+    watch: Stopwatch
+    meter: CpuMeter
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what is measured is made up."""
+        return device_kind(self.devices[0].kind).simulated
 
 
-class TuningRun:
-    """One run in its work dir: tune, deploy, report."""
+def execute(parts: Parts) -> Result:
+    """Tunes and, on real devices, leaves a checked library.
 
-    def __init__(
-        self,
-        *,
-        prepared: Prepared,
-        settings: TuneSettings,
-        devices: Sequence[DeviceSpec],
-        simulated: bool,
-        pool: MeasurePool,
-        sampler: RemoteSampler,
-        workdir: WorkDir,
-        journal: Journal,
-        storage: Storage | None,
-        listener: Listener,
-        watch: Stopwatch,
-        meter: CpuMeter,
-    ) -> None:
-        self._prepared = prepared
-        self._settings = settings
-        self._devices = devices
-        self._simulated = simulated
-        self._pool = pool
-        self._workdir = workdir
+    Raises `InputError` where the work dir is another network's or target's, and `WorkFailed` and
+    `Interrupted`, which carry the result so far.
+    """
+    network, workdir = parts.prepared.network, parts.workdir
+    target = target_json(parts.prepared.target)
+    workdir.claim(Identity(network.name, network.fingerprint, target))
+    with Records.open(workdir.records) as records:
+        write_atomic(workdir.tasks, dump_tasks(parts.prepared.tasks))
+        if parts.fresh:
+            workdir.forget_learning()
+        journal = Journal(
+            records,
+            parts.settings,
+            simulated=parts.simulated,
+            fresh=parts.fresh,
+            watch=parts.watch,
+        )
+        return _Run(parts, journal).execute()
+
+
+class _Run:
+    """One run with its journal: tune, deploy, report."""
+
+    def __init__(self, parts: Parts, journal: Journal) -> None:
+        settings, prepared = parts.settings, parts.prepared
+        self._parts = parts
         self._journal = journal
-        self._storage = storage
-        self._listener = listener
-        self._watch = watch
         self._states = [
             TaskState(
-                TaskPlanner(task, settings, sampler),
+                TaskPlanner(task, settings, parts.sampler),
                 task.weight,
                 task.flops,
                 tuned=task.name in prepared.chosen,
@@ -71,78 +93,33 @@ class TuningRun:
         journal.restore(self._states)
         self._tuner = Tuner(
             self._states,
-            pool=pool,
-            devices=len(devices),
+            pool=parts.pool,
+            devices=len(parts.devices),
             make_policy=self._make_policy,
             settings=settings,
             record=self._record,
             after_round=self._after_round,
-            listener=listener,
-            active_s=watch.active_s,
+            listener=parts.listener,
+            active_s=parts.watch.active_s,
         )
         self._progress = Progress(
-            workdir.result,
+            parts.workdir.result,
             network=prepared.network.name,
             target=target_json(prepared.target),
             settings=settings,
             states=self._states,
-            devices=len(devices),
-            pool=pool,
+            devices=len(parts.devices),
+            pool=parts.pool,
             journal=journal,
-            watch=watch,
-            meter=meter,
-            search_cpu_s=lambda: self._tuner.search_cpu_s + sampler.cpu_s,
-        )
-
-    @staticmethod
-    def opened(
-        stack: ExitStack,
-        *,
-        prepared: Prepared,
-        settings: TuneSettings,
-        devices: Sequence[DeviceSpec],
-        simulated: bool,
-        pool: MeasurePool,
-        sampler: RemoteSampler,
-        workdir: WorkDir,
-        fresh: bool,
-        storage: Storage | None,
-        listener: Listener,
-        watch: Stopwatch,
-        meter: CpuMeter,
-    ) -> TuningRun:
-        """A run in a work dir that is locked already; its records close with `stack`.
-
-        Raises `InputError` where the work dir is another network's or target's.
-        """
-        network = prepared.network
-        workdir.claim(Identity(network.name, network.fingerprint, target_json(prepared.target)))
-        records = stack.enter_context(Records.open(workdir.records))
-        write_atomic(workdir.tasks, dump_tasks(prepared.tasks))
-        if fresh:
-            workdir.forget_learning()
-        return TuningRun(
-            prepared=prepared,
-            settings=settings,
-            devices=devices,
-            simulated=simulated,
-            pool=pool,
-            sampler=sampler,
-            workdir=workdir,
-            journal=Journal(records, settings, simulated=simulated, fresh=fresh, watch=watch),
-            storage=storage,
-            listener=listener,
-            watch=watch,
-            meter=meter,
+            watch=parts.watch,
+            meter=parts.meter,
+            search_cpu_s=lambda: self._tuner.search_cpu_s + parts.sampler.cpu_s,
         )
 
     def execute(self) -> Result:
-        """Tunes and, on real devices, leaves a checked library.
-
-        Raises `WorkFailed` and `Interrupted`, which carry the result so far.
-        """
+        """As the function of that name."""
         try:
-            self._pool.ready()
+            self._parts.pool.ready()
             self._announce()
             self._progress.began()
             self._tuner.run()
@@ -153,7 +130,7 @@ class TuningRun:
             if self._tuner.devices_lost:
                 raise WorkFailed(f"{self._tuner.devices_lost}; everything measured is kept")
             # What a simulated device says is no reason to compile anything.
-            deployment = None if self._simulated else self._deploy()
+            deployment = None if self._parts.simulated else self._deploy()
             self._progress.update(tuning=False)
         except KeyboardInterrupt:
             raise Interrupted(self._end("interrupted")) from None
@@ -163,27 +140,28 @@ class TuningRun:
         return self._end("done", deployment)
 
     def _announce(self) -> None:
-        budget = self._settings.budget
+        prepared, budget = self._parts.prepared, self._parts.settings.budget
         per_task = budget.trials_per_task
-        caps = [budget.trials, per_task and per_task * len(self._prepared.chosen)]
-        self._listener(
+        caps = [budget.trials, per_task and per_task * len(prepared.chosen)]
+        self._parts.listener(
             RunStarted(
-                self._prepared.network.name,
-                target_json(self._prepared.target),
-                tuple(device.name for device in self._devices),
+                prepared.network.name,
+                target_json(prepared.target),
+                tuple(device.name for device in self._parts.devices),
                 tuple(
                     TaskSummary(s.name, s.weight, s.flops, s.trials, s.best_s) for s in self._states
                 ),
                 min((cap for cap in caps if cap is not None), default=None),
                 budget.time_budget,
-                self._watch.earlier_s,
+                self._parts.watch.earlier_s,
             )
         )
 
     def _make_policy(self) -> policies.Policy:
-        policy = policies.create(self._settings.policy, self._settings.agent, self._settings.seed)
+        settings = self._parts.settings
+        policy = policies.create(settings.policy, settings.agent, settings.seed)
         policy.prepare()
-        policy.restore(self._workdir.checkpoints)
+        policy.restore(self._parts.workdir.checkpoints)
         return policy
 
     def _record(self, recorded: Recorded) -> None:
@@ -194,36 +172,41 @@ class TuningRun:
     def _after_round(self) -> None:
         self._progress.update(tuning=True)
         self._progress.write("running")
-        if self._storage is not None:
-            self._storage.sync(self._workdir.path)
+        if self._parts.storage is not None:
+            self._parts.storage.sync(self._parts.workdir.path)
 
     def _checkpoint(self) -> None:
         if self._tuner.policy is not None:
-            self._tuner.policy.save(self._workdir.checkpoints)
+            self._tuner.policy.save(self._parts.workdir.checkpoints)
             self._tuner.policy.close()
 
     def _deploy(self) -> Deployment:
-        self._listener(Stage("checking the best of each task against the unscheduled operator"))
-        winners = choose_winners(self._states, self._journal, self._pool)
+        prepared, pool, workdir = self._parts.prepared, self._parts.pool, self._parts.workdir
+
+        def stage(name: str) -> None:
+            self._parts.listener(Stage(name))
+
+        stage("checking the best of each task against the unscheduled operator")
+        winners = choose_winners(self._states, self._journal, pool)
         if not winners:
             raise WorkFailed("no candidate of any task could be checked and gave the right output")
         return deploy(
-            self._prepared.network,
-            self._prepared.module,
-            self._prepared.target,
+            prepared.network,
+            prepared.module,
+            prepared.target,
             winners,
-            pool=self._pool,
-            database=self._workdir.path,
-            model=self._workdir.model,
-            seed=self._settings.seed,
-            stage=lambda name: self._listener(Stage(name)),
+            pool=pool,
+            database=workdir.path,
+            model=workdir.model,
+            seed=self._parts.settings.seed,
+            stage=stage,
         )
 
     def _end(self, status: Status, deployment: Deployment | None = None) -> Result:
         self._journal.end(status)
         result = self._progress.write(status, deployment)
-        if self._storage is not None:
-            self._storage.sync(self._workdir.path)
+        if self._parts.storage is not None:
+            self._parts.storage.sync(self._parts.workdir.path)
         return result
 
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from release_ray.core.knobs import ACTIONS, STAY, Knob, TileKnob, Value
 
-Configuration = tuple[int, ...]
-
 
 @dataclass(frozen=True)
 class Agent:
