@@ -48,8 +48,7 @@ class AdaptiveSampler(Sampler):
         """See `Sampler.select`. Few candidates are filled up with chance to `min_clusters`."""
         points = _distinct(candidates.points)
         clusters, losses = self._cluster(_scaled(space.features(points)), limit, rng)
-        least = min(self.settings.min_clusters, self.settings.max_clusters)
-        size = max(len(clusters), min(limit, least), 0)
+        size = max(len(clusters), min(limit, self.settings.min_clusters), 0)
         chosen = size - random_share(self.settings.epsilon, size, rng)
         plan = Plan(space, visited, size)
         for cluster in clusters[:chosen]:
