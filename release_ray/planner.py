@@ -1,15 +1,17 @@
 """The loop of one task: what has been measured of it, and which candidates come next.
 
-Fit the cost model, let the policy propose, let the sampler choose, make the schedules. A plan is a
-function of the seed, the task, the round and the results absorbed before it: nothing of it
-depends on the order in which hardware answered.
+Fit the cost model, let the policy propose, let the sampler choose, make the schedules. The cost
+model learns from like tasks too, whose design spaces have the same knobs: a schedule that is good
+for one convolution of a network is seldom bad for the next. A plan is a function of the seed, the
+task, the round and the results absorbed before it: nothing of it depends on the order in which
+hardware answered.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,6 +33,8 @@ _ATTEMPTS = 6
 # of those to be built, nothing is taken to be left.
 _SPARE = 8
 _DRAWN_AT_MOST = 256
+# With fewer measurements of like tasks a first round is left to chance.
+_ENOUGH_KIN = 32
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,13 @@ class TaskPlanner:
                 self._latencies.append(seen.latency_s)
         self._unsettled.clear()
 
-    def plan(self, limit: int, policy: Policy | None) -> Plan:
-        """At most `limit` new candidates. Without a policy, or anything measured, at random."""
+    def plan(self, limit: int, policy: Policy | None, others: Sequence[TaskPlanner] = ()) -> Plan:
+        """At most `limit` new candidates; at random without a policy.
+
+        `others` are the other tasks of the run: the cost model learns from those that are alike.
+        With nothing measured of this task, half of the plan comes from what is known of them, and
+        the other half, or without any the whole, is random.
+        """
         self._settle()
         round_number = self.rounds
         self.rounds += 1
@@ -153,12 +162,14 @@ class TaskPlanner:
             (self._settings.seed, _stable_hash(self.task.workload.key), round_number)
         )
         admission = _Admission(self.sketches, self._visited)
-        if policy is None or self.best_s is None:
+        kin = self._kin(others)
+        first = self.best_s is None
+        if policy is None or (first and len(kin[1]) < _ENOUGH_KIN):
             self._fill_at_random(admission, limit, rng)
             return Plan(round_number, tuple(admission.admitted), tuple(admission.refused))
-        proposals = policy.propose(self._state(rng), self._settings.sampler.candidates)
+        proposals = policy.propose(self._state(rng, kin), self._settings.sampler.candidates)
         clusters = 0
-        wanted = limit
+        wanted = limit - limit // 2 if first else limit
         for attempt in range(_ATTEMPTS):
             selection = self._sampler.select(
                 proposals, self.space, self._visited, wanted - len(admission.admitted), rng
@@ -171,7 +182,9 @@ class TaskPlanner:
             if len(admission.admitted) >= wanted or not len(selection.points):
                 break
             proposals = _unvisited(proposals, self._visited)
-        if not admission.admitted:
+        if first:
+            self._fill_at_random(admission, limit, rng)
+        elif not admission.admitted:
             self._fill_at_random(admission, wanted or limit, rng)
         return Plan(
             round_number,
@@ -181,14 +194,41 @@ class TaskPlanner:
             tuple(sorted(policy.metrics.items())),
         )
 
-    def _state(self, rng: np.random.Generator) -> SearchState:
-        points = np.array(self._points, np.int32).reshape(len(self._points), self.space.width)
-        fitness = self._fitness()
+    def _kin(self, others: Sequence[TaskPlanner]) -> tuple[np.ndarray, np.ndarray]:
+        """Features and fitness of measurements of like tasks; evenly chosen where there are many.
+
+        Each task's fitness is relative to its own best. The sums over tile levels among the
+        features tell the model how large a task is.
+        """
+        like = [
+            other
+            for other in others
+            if other._made_sketches and other.space.family == self.space.family
+        ]
+        for other in like:
+            other._settle()
+        features = [other.space.features(other._measured()) for other in like]
+        fitness = [other._fitness() for other in like]
+        if not like:
+            return self.space.features(self._measured()[:0]), np.zeros(0, np.float32)
+        known = np.concatenate(fitness)
+        at_most = min(len(known), self._settings.cost_model.transfer)
+        chosen = np.linspace(0, len(known) - 1, at_most).round().astype(int)
+        return np.concatenate(features)[chosen], known[chosen]
+
+    def _measured(self) -> np.ndarray:
+        return np.array(self._points, np.int32).reshape(len(self._points), self.space.width)
+
+    def _state(self, rng: np.random.Generator, kin: tuple[np.ndarray, np.ndarray]) -> SearchState:
+        points, fitness = self._measured(), self._fitness()
         # XGBoost takes seconds to import; the first rounds are random and do without.
         from release_ray.core.cost_model import CostModel
 
         model = CostModel(self._settings.cost_model, seed=self._settings.seed)
-        model.fit(self.space.features(points), fitness)
+        model.fit(
+            np.concatenate([kin[0], self.space.features(points)]),
+            np.concatenate([kin[1], fitness]),
+        )
         return SearchState(
             space=self.space,
             score=lambda batch: model.predict(self.space.features(batch)),

@@ -243,7 +243,8 @@ class Tuner:
 
     def _plan(self, task: int, limit: int) -> tuple[int, Plan, float]:
         started = time.thread_time()
-        plan = self._states[task].planner.plan(limit, self._policy)
+        others = [state.planner for i, state in enumerate(self._states) if i != task]
+        plan = self._states[task].planner.plan(limit, self._policy, others)
         return task, plan, time.thread_time() - started
 
     def _remaining(self, state: TaskState) -> int | None:

@@ -90,6 +90,11 @@ class CostModelSettings(Settings):
     subsample: float = Field(0.8, gt=0, le=1)
     colsample: float = Field(0.8, gt=0, le=1)
     reg_lambda: float = Field(1.0, ge=0)
+    transfer: int = Field(
+        1024,
+        ge=0,
+        description="measurements of like tasks it learns from too; 0: of its task alone",
+    )
 
 
 class MeasureSettings(Settings):
@@ -138,7 +143,9 @@ class TuneSettings(Settings):
     devices: str = "auto"
     builders: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0)
-    first_batch: int = Field(16, ge=1, description="random configurations first (paper: 64)")
+    first_batch: int = Field(
+        16, ge=1, description="the first round: random, or half so where like tasks are known"
+    )
     budget: BudgetSettings = BudgetSettings()
     agent: AgentSettings = AgentSettings()
     cost_model: CostModelSettings = CostModelSettings()

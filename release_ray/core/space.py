@@ -173,6 +173,14 @@ class KnobSpace:
         return matrix
 
     @cached_property
+    def family(self) -> tuple:
+        """Equal for spaces whose features mean the same, column by column: one model fits both."""
+        kinds = tuple(
+            tuple((knob.kind, knob.features.shape[1]) for knob in knobs) for knobs in self.sketches
+        )
+        return (kinds, self._layout.columns)
+
+    @cached_property
     def _layout(self) -> _FeatureLayout:
         return _FeatureLayout.of(self.sketches)
 

@@ -154,7 +154,7 @@ def test_failures_and_lost_devices(task):
     made.absorb([*slow, *seen[6:]])
     assert made.best_s == min(o.latency_s for o in seen[6:])
     made._settle()
-    state = made._state(np.random.default_rng(0))
+    state = made._state(np.random.default_rng(0), made._kin(()))
     # A lost device says nothing of the candidate; a failure is a fitness of 0.
     assert len(state.measured) == 6
     assert list(state.fitness[:3]) == [0, 0, 0]
@@ -162,6 +162,50 @@ def test_failures_and_lost_devices(task):
     assert state.fitness.max() == 1
     # Nor is any of them measured again.
     assert len(state.visited) >= 8
+
+
+def experienced(task, count=48, name="elsewhere"):
+    made = planner(task, settings(), name=name)
+    made.absorb(observed(made.plan(count, None), made.space, task))
+    return made
+
+
+def test_a_first_round_takes_half_from_what_like_tasks_know(task, policy):
+    chosen = settings(policy="ppo", sampler={"name": "greedy", "epsilon": 0.0})
+    plan = planner(task, chosen).plan(16, policy, [experienced(task)])
+    origins = [candidate.policy for candidate in plan.candidates]
+    assert origins == ["ppo"] * 8 + ["random"] * 8
+    points = np.array([candidate.point for candidate in plan.candidates])
+    fitness = task.fitness(points)
+    assert fitness[:8].mean() > 1.2 * fitness[8:].mean()
+
+
+def test_a_first_round_is_random_where_too_little_or_nothing_alike_is_known(task, policy):
+    chosen = settings(policy="ppo", cost_model={"transfer": 64})
+    for others in ([experienced(task, 8)], [experienced(synthetic.bowl())], []):
+        plan = planner(task, chosen).plan(16, policy, others)
+        assert {candidate.policy for candidate in plan.candidates} == {"random"}
+    alone = settings(policy="ppo", cost_model={"transfer": 0})
+    plan = planner(task, alone).plan(16, policy, [experienced(task)])
+    assert {candidate.policy for candidate in plan.candidates} == {"random"}
+
+
+def test_what_like_tasks_know_is_evenly_chosen_and_relative_to_their_own_best(task):
+    others = [experienced(task, 40, "one"), experienced(task, 40, "two")]
+    made = planner(task, settings(cost_model={"transfer": 41}))
+    features, fitness = made._kin(others)
+    assert features.shape == (41, made._kin(())[0].shape[1])
+    assert len(fitness) == 41
+    everything = np.concatenate([other._fitness() for other in others])
+    assert np.isin(fitness, everything).all()
+    assert (fitness[0], fitness[-1]) == (everything[0], everything[-1])
+    assert all(other._fitness().max() == 1 for other in others)
+
+
+def test_a_task_whose_sketches_were_never_made_teaches_nothing(task):
+    idle = planner(task, settings())
+    idle._made_sketches = False
+    assert len(planner(task, settings())._kin([idle])[1]) == 0
 
 
 def test_records_of_another_tvm_are_left_out(task, caplog):

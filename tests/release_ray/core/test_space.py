@@ -92,6 +92,21 @@ def test_features_tell_configurations_apart(space):
     assert len(rows) == space.size
 
 
+def test_spaces_are_of_one_family_where_their_features_mean_the_same(space):
+    larger = KnobSpace(((ONE, TileKnob("tile", 48, 3, 8), UNROLL), (TILE,), ()))
+    deeper = KnobSpace(((ONE, TileKnob("tile", 16, 4, 8), UNROLL), (TILE,), ()))
+    longer = KnobSpace(((ONE, TILE, ChoiceKnob("unroll", (0, 8))), (TILE,), ()))
+    shorter = KnobSpace(((ONE, TILE), (TILE,), ()))
+    assert space.family == KnobSpace(space.sketches).family
+    assert (
+        KnobSpace(((TILE, UNROLL),)).family == KnobSpace(((larger.sketches[0][1], UNROLL),)).family
+    )
+    for other in (larger, deeper, shorter):
+        assert other.family != space.family
+    assert longer.family == space.family
+    assert hash(space.family) == hash(longer.family)
+
+
 def test_unvisited_keeps_the_first_of_equal_rows():
     points = np.array([[0, 1], [0, 1], [0, 2], [0, 3]], np.int32)
     visited = set(keys(points[3:]))
