@@ -29,8 +29,6 @@ def connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Without it Ray hides the GPUs of every actor that asks for none by rewriting its environment.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Or a search thread that outlives the run would start another cluster.
-    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     import ray
 
     # Ray sets its own level when it is imported; its notices are of no use to whoever tunes.

@@ -92,7 +92,7 @@ class Program:
         deadline = time.monotonic() + within_s
         while left := self.processes():
             if time.monotonic() > deadline:
-                return [str(process) for process in left]
+                return [_described(process) for process in left]
             time.sleep(0.2)
         return []
 
@@ -102,6 +102,12 @@ class Program:
             with suppress(psutil.Error):
                 process.kill()
         self.process.wait()
+
+
+def _described(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return f"{process.pid} (of {process.ppid()}) {' '.join(process.cmdline())}"[:400]
+    return str(process)
 
 
 def _runs(process: psutil.Process) -> bool:
