@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from release_ray.session import TuneResult, tune
 
-# Ray reads this as it is imported. Else a search thread that outlives an interrupted run by a moment
-# would start another cluster, at its first call after the run's own has ended.
+# Ray reads this as it is imported. Else a search thread that outlives an interrupted run would
+# start another cluster, at its first call after the run's own has ended.
 os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 
 __version__ = "0.1.0"
