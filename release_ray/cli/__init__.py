@@ -26,10 +26,17 @@ def main() -> None:
     except KeyboardInterrupt:
         _complain(KEPT)
         status = INTERRUPTED
-    for stream in (sys.stdout, sys.stderr):
-        # Either may be closed, or its reader gone: then there is nobody to tell.
-        with suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+    # Either stream may be closed, or its reader gone: then there is nobody to tell.
+    with suppress(BrokenPipeError, ValueError, AttributeError):
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _complain(_of_the_system(error))
+            status = status or BAD_INPUT
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.flush()
     # A search thread or a TVM thread pool may still run; everything that counts has been written.
     os._exit(status)
 
@@ -63,6 +70,14 @@ def run(arguments: list[str]) -> int:
         # The reader of a pipe has gone (`release-ray records show | head`): not an error of ours.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return DONE
+    except OSError as error:
+        _complain(_of_the_system(error))
+        return BAD_INPUT
+
+
+def _of_the_system(error: OSError) -> str:
+    """A full disk, a missing permission: with the file's name, or else it was standard output."""
+    return f"{error.filename or 'standard output'}: {error.strerror or error}"
 
 
 def _complain(message: str) -> None:

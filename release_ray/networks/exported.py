@@ -13,7 +13,7 @@ from tvm.relax.frontend import torch as torch_frontend
 
 from release_ray.core.errors import InputError
 from release_ray.networks.base import InputSpec, Network, NetworkSource
-from release_ray.networks.files import digest, existing_file, first_line
+from release_ray.networks.files import digest, existing_file, first_line, without_chatter
 
 
 class ExportedProgramSource(NetworkSource):
@@ -22,10 +22,12 @@ class ExportedProgramSource(NetworkSource):
     def load(self, source: str, *, seed: int) -> Network:
         path = existing_file(source)
         try:
-            program = torch.export.load(path)
+            with without_chatter():
+                program = torch.export.load(path)
         except Exception as error:  # the archive is foreign data: zip, JSON and pickle errors alike
             raise InputError(
-                f"network {source!r} is no archive of torch.export.save: {first_line(error)}"
+                f"network {source!r} is no whole archive of torch.export.save ({_cause(error)}): "
+                "export it again"
             ) from error
         return from_exported_program(
             program, name=path.stem, label=source, fingerprint=digest([path])
@@ -42,7 +44,8 @@ def from_exported_program(
     """
     inputs = _inputs(program, label)
     try:
-        module = torch_frontend.from_exported_program(program)
+        with without_chatter():
+            module = torch_frontend.from_exported_program(program)
     except Exception as error:  # the converter raises all kinds for what it cannot convert
         raise InputError(_unsupported(error, label)) from error
     return Network(name, fingerprint, module, inputs, _evaluator(program))
@@ -79,6 +82,12 @@ def _evaluator(program: ExportedProgram) -> Callable[[Sequence[np.ndarray]], lis
         return [value.numpy() for value in pytree.tree_leaves(outputs)]
 
     return evaluate
+
+
+def _cause(error: BaseException) -> str:
+    """For what is a zip file of another kind, torch refers to its log instead of a cause."""
+    line = first_line(error).rstrip(".")
+    return "it holds something else" if "warnings above" in line else line
 
 
 def _unsupported(error: BaseException, label: str) -> str:

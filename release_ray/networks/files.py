@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import io
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from release_ray.core.errors import InputError
@@ -32,6 +35,19 @@ def digest(paths: Iterable[Path]) -> str:
         with path.open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()
+
+
+@contextmanager
+def without_chatter() -> Iterator[None]:
+    """Keeps frameworks from printing, beside the exception that they raise for foreign data."""
+    logger = logging.getLogger("torch.export")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def first_line(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from tvm.relax.frontend import onnx as onnx_frontend
 
 from release_ray.core.errors import InputError
 from release_ray.networks.base import InputSpec, Network, NetworkSource
-from release_ray.networks.files import digest, existing_file, first_line
+from release_ray.networks.files import digest, existing_file, first_line, without_chatter
 
 
 class OnnxSource(NetworkSource):
@@ -25,11 +25,12 @@ class OnnxSource(NetworkSource):
         model, external = _read(path, source)
         inputs = _inputs(model, source)
         try:
-            module = onnx_frontend.from_onnx(
-                model,
-                shape_dict={spec.name: list(spec.shape) for spec in inputs},
-                dtype_dict={spec.name: spec.dtype for spec in inputs},
-            )
+            with without_chatter():
+                module = onnx_frontend.from_onnx(
+                    model,
+                    shape_dict={spec.name: list(spec.shape) for spec in inputs},
+                    dtype_dict={spec.name: spec.dtype for spec in inputs},
+                )
         except Exception as error:  # the converter raises all kinds for what it cannot convert
             raise InputError(_unsupported(error, source)) from error
         return Network(path.stem, digest([path, *external]), module, inputs, _evaluator(model))

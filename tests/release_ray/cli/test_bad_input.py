@@ -1,6 +1,9 @@
 """Whatever is wrong with the input: exit status 2 and one line that names it; nothing starts."""
 
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -169,3 +172,17 @@ def test_what_is_found_while_ray_starts(ray_local, monkeypatch, capfd, tmp_path,
     line = complaint(capfd, "tune", "tiny", "-q", "--devices", "sim:1", *arguments)
     assert named in line
     assert not (tmp_path / "tuning" / "tiny" / "workdir.json").exists()
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_a_full_disk_behind_standard_output(buffered):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "release_ray", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": buffered},
+        )
+    assert ended.returncode == 2
+    assert ended.stderr == "release-ray: standard output: No space left on device\n"

@@ -1,5 +1,7 @@
 """Networks from every source, and what is said about those that cannot be used."""
 
+import logging
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from torch import nn
 
 from release_ray import networks
 from release_ray.core.errors import InputError
-from release_ray.networks import models
+from release_ray.networks import models, onnx_file
 from release_ray.networks.base import Network
 
 
@@ -163,12 +165,34 @@ def test_files_that_hold_no_network(tmp_path, suffix):
     assert "directory" in refusal(str(directory))
 
 
-def test_an_archive_that_is_cut_off(tmp_path):
+def test_an_archive_that_is_cut_off_or_holds_something_else(tmp_path):
     path = tmp_path / "net.pt2"
     save_pt2(path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    refusal(str(path))
+    said = []
+    listener = logging.Handler()
+    listener.emit = said.append
+    logging.getLogger("torch.export").addHandler(listener)
+    try:
+        assert "export it again" in refusal(str(path))
+        torch.save({"weight": torch.zeros(1)}, path)
+        assert "holds something else" in refusal(str(path))
+    finally:
+        logging.getLogger("torch.export").removeHandler(listener)
+    assert said == []  # torch would log its traceback
+
+
+def test_a_converter_that_fails_prints_nothing(tmp_path, capsys, monkeypatch):
+    """TVM's prints the operator's inputs before it raises."""
+
+    def convert(*_, **__):
+        print("Error converting operator Relu, with inputs: [...]")
+        raise ValueError("no Relu of this kind")
+
+    monkeypatch.setattr(onnx_file.onnx_frontend, "from_onnx", convert)
+    assert "no Relu of this kind" in refusal(save_onnx(tmp_path / "net.onnx"))
+    assert capsys.readouterr().out == ""
 
 
 def test_unknown_names_are_answered_with_the_known_and_the_nearest():
