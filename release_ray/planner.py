@@ -14,6 +14,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +26,9 @@ from release_ray.core.statuses import Status
 from release_ray.sketches import Sketches, values_from_json
 from release_ray.tasks import Task
 from samplers.base import Candidates, Sampler
+
+if TYPE_CHECKING:
+    from release_ray.core.cost_model import CostModel
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +112,7 @@ class TaskPlanner:
         self._points: list[np.ndarray] = []
         self._latencies: list[float | None] = []
         self._made_sketches = False
+        self._model: CostModel | None = None
 
     @cached_property
     def sketches(self) -> Sketches:
@@ -123,6 +129,11 @@ class TaskPlanner:
     def exhausted(self) -> bool:
         """Whether every configuration has been visited, as far as is known without sketches."""
         return self._made_sketches and len(self._visited) >= self.space.size
+
+    def save(self, directory: Path) -> None:
+        """Writes the cost model of the last plan as `TASK.json`; nothing where none was fitted."""
+        if self._model is not None:
+            self._model.save(directory / f"{self.task.name}.json")
 
     def absorb(self, observations: Iterable[Observation]) -> None:
         """Learns results, in the order given: the order in which they were planned."""
@@ -225,6 +236,7 @@ class TaskPlanner:
         from release_ray.core.cost_model import CostModel
 
         model = CostModel(self._settings.cost_model, seed=self._settings.seed)
+        self._model = model
         model.fit(
             np.concatenate([kin[0], self.space.features(points)]),
             np.concatenate([kin[1], fitness]),

@@ -176,9 +176,14 @@ class _Run:
             self._parts.storage.sync(self._parts.workdir.path)
 
     def _checkpoint(self) -> None:
+        checkpoints = self._parts.workdir.checkpoints
         if self._tuner.policy is not None:
-            self._tuner.policy.save(self._parts.workdir.checkpoints)
+            self._tuner.policy.save(checkpoints)
             self._tuner.policy.close()
+        models = checkpoints / "cost_model"
+        models.mkdir(exist_ok=True)
+        for state in self._states:
+            state.planner.save(models)
 
     def _deploy(self) -> Deployment:
         prepared, pool, workdir = self._parts.prepared, self._parts.pool, self._parts.workdir

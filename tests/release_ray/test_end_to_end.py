@@ -56,7 +56,8 @@ def test_it_leaves_what_it_promises(tuned):
     model.so checkpoints logs"""
     assert {path.name for path in work_dir.iterdir()} >= set(promised.split())
     assert not [path for path in work_dir.iterdir() if "deploy" in path.name]
-    assert list((work_dir / "checkpoints").iterdir())
+    models = [path.stem for path in (work_dir / "checkpoints" / "cost_model").glob("*.json")]
+    assert set(models) <= {task.name for task in tuned[1].tasks} and models
 
 
 def test_the_result_is_complete(tuned):
