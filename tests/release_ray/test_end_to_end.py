@@ -156,7 +156,7 @@ SIMULATED = "workload, sketch, decisions, status, latency_s, bound_s, round, pol
 def test_simulated_devices_give_the_same_run_twice(ray_local, tmp_path):
     settings = {
         "tasks": ["conv*"],
-        "devices": "sim:2?crash=0.1&build_error=0.1&noise=0.02",
+        "devices": "sim:2?crash=0.2&build_error=0.2&noise=0.02",
         "policy": "random",
         "seed": 3,
     }
