@@ -62,6 +62,9 @@ def _signals_kept() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except SystemExit:
+        # Out of Ray's own handler of SIGTERM.
+        raise KeyboardInterrupt from None
     finally:
         for number, handler in before.items():
             if handler not in (None, signal.SIG_DFL):

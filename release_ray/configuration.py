@@ -37,6 +37,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise InputError(f"cannot read the settings file {path}: {reason}") from None
+    except ValueError as error:  # a date or a number that YAML recognises and Python has not
+        raise InputError(f"{path}: {error}; put such a value into quotes") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""

@@ -14,6 +14,7 @@ from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.networks import Network
+from release_ray.networks.files import first_line
 from release_ray.networks.pipeline import prepare_graph
 from release_ray.targets import resolve
 from release_ray.tasks import Task, extract
@@ -38,8 +39,13 @@ def prepare(network: str, settings: TuneSettings, devices: Sequence[DeviceSpec])
     tvm_setup.check_pins()
     target = target_for(settings, devices)
     loaded = networks.load(network, seed=settings.seed)
-    module = prepare_graph(loaded.module, target, settings.layout)
-    tasks = extract(module, target)
+    try:
+        module = prepare_graph(loaded.module, target, settings.layout)
+        tasks = extract(module, target)
+    except (RuntimeError, ValueError, TypeError) as error:  # as TVM's passes raise them
+        raise InputError(
+            f"network {network!r} cannot be prepared: TVM's passes fail: {first_line(error)}"
+        ) from error
     if not tasks:
         raise InputError(f"network {network!r} has no operator to tune: it computes nothing")
     chosen = frozenset(task.name for task in select(tasks, settings.tasks))

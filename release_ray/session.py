@@ -113,7 +113,7 @@ def tune(
 
 def default_work_dir(network: str) -> Path:
     """`tuning/NAME`: the built-in's name, or the file's stem."""
-    return Path("tuning") / Path(network).stem
+    return Path("tuning") / Path(str(network)).stem
 
 
 def run_tuning(
@@ -186,7 +186,10 @@ def _start(
         # What follows is imported here too, while there is time.
         from release_ray import prepare, tuning  # noqa: F401
 
-        return prepare.prepare(network, settings, devices)
+        prepared = prepare.prepare(network, settings, devices)
+        # What could not be compared in the end is told before hours are spent.
+        prepared.network.reference(prepared.network.example_inputs(settings.seed))
+        return prepared
 
     loader = stack.enter_context(ThreadPoolExecutor(1, "load"))
     resolved: Future[str] = loader.submit(resolve)

@@ -142,7 +142,7 @@ class TuneSettings(Settings):
     tasks: tuple[str, ...] = Field((), description="globs of task names; empty: all")
     devices: str = "auto"
     builders: int | None = Field(None, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**31)
     first_batch: int = Field(
         16, ge=1, description="the first round: random, or half so where like tasks are known"
     )

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from release_ray.core.errors import InputError
+from release_ray.networks.files import first_line
+
 if TYPE_CHECKING:
     from tvm.ir import IRModule
+
+
+def dtype_of(name: str) -> np.dtype:
+    """numpy's type of a name; of bfloat16 too, which numpy has from elsewhere."""
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 @dataclass(frozen=True)
@@ -40,15 +50,24 @@ class Network:
         """One random array an input: standard normal, or 0 and 1 where the type is no float."""
         rng = np.random.default_rng(seed)
         return [
-            rng.standard_normal(spec.shape).astype(spec.dtype)
-            if np.issubdtype(np.dtype(spec.dtype), np.floating)
+            rng.standard_normal(spec.shape).astype(dtype_of(spec.dtype))
+            if "float" in spec.dtype
             else rng.integers(0, 2, spec.shape).astype(spec.dtype)
             for spec in self.inputs
         ]
 
     def reference(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs that the compiled network must give for these inputs."""
-        return self.evaluate(inputs)
+        """The outputs that the compiled network must give for these inputs.
+
+        Raises `InputError` where the network's own framework cannot evaluate it.
+        """
+        try:
+            return self.evaluate(inputs)
+        except Exception as error:  # a framework raises all kinds for what it lacks
+            raise InputError(
+                f"network {self.name!r} cannot be evaluated by its own framework, so nothing could "
+                f"be compared with it: {first_line(error)}"
+            ) from error
 
 
 class NetworkSource(ABC):

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 from tvm.relax.frontend import torch as torch_frontend
 
 from release_ray.core.errors import InputError
-from release_ray.networks.base import InputSpec, Network, NetworkSource
+from release_ray.networks.base import InputSpec, Network, NetworkSource, dtype_of
 from release_ray.networks.files import digest, existing_file, first_line, without_chatter
 
 
@@ -52,16 +53,18 @@ def from_exported_program(
 
 
 def _inputs(program: ExportedProgram, label: str) -> tuple[InputSpec, ...]:
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, ConstantArgument):
+            raise InputError(
+                f"network {label!r}: input {spec.arg.name!r} is no tensor; export it with tensor "
+                "inputs"
+            )
     names = set(program.graph_signature.user_inputs)
     specs = []
     for node in program.graph.nodes:
         if node.op != "placeholder" or node.name not in names:
             continue
         value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor):
-            raise InputError(
-                f"network {label!r}: input {node.name!r} is no tensor; export it with tensor inputs"
-            )
         if not all(isinstance(extent, int) for extent in value.shape):
             shape = ", ".join(str(extent) for extent in value.shape)
             raise InputError(
@@ -75,13 +78,29 @@ def _inputs(program: ExportedProgram, label: str) -> tuple[InputSpec, ...]:
 
 def _evaluator(program: ExportedProgram) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
     def evaluate(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        tensors = [torch.from_numpy(np.array(value)) for value in inputs]
+        tensors = [_tensor(value) for value in inputs]
         args, kwargs = pytree.tree_unflatten(tensors, program.call_spec.in_spec)
         with torch.no_grad():
             outputs = program.module()(*args, **kwargs)
-        return [value.numpy() for value in pytree.tree_leaves(outputs)]
+        return [_array(value) for value in pytree.tree_leaves(outputs)]
 
     return evaluate
+
+
+# torch and numpy share memory of all types but bfloat16, which goes by its bits.
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    if array.dtype == dtype_of("bfloat16"):
+        return torch.from_numpy(array.view(np.uint16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array))
+
+
+def _array(value: torch.Tensor) -> np.ndarray:
+    value = value.detach()
+    if value.dtype is torch.bfloat16:
+        return value.contiguous().view(torch.uint16).numpy().view(dtype_of("bfloat16"))
+    return value.numpy()
 
 
 def _cause(error: BaseException) -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import external_data_helper, helper
+from onnx import external_data_helper, helper, version_converter
 from onnx.reference import ReferenceEvaluator
 from tvm.relax.frontend import onnx as onnx_frontend
 
 from release_ray.core.errors import InputError
 from release_ray.networks.base import InputSpec, Network, NetworkSource
 from release_ray.networks.files import digest, existing_file, first_line, without_chatter
+
+_EVALUATED_OPSET = 21
 
 
 class OnnxSource(NetworkSource):
@@ -69,6 +72,10 @@ def _inputs(model: onnx.ModelProto, label: str) -> tuple[InputSpec, ...]:
             raise InputError(f"network {label!r}: input {value.name!r} is no tensor")
         tensor = value.type.tensor_type
         extents = tensor.shape.dim
+        if any(extent.HasField("dim_value") and extent.dim_value == 0 for extent in extents):
+            raise InputError(
+                f"network {label!r}: input {value.name!r} is empty: it has an extent of 0"
+            )
         if not tensor.HasField("shape") or any(not extent.dim_value > 0 for extent in extents):
             shape = ", ".join(e.dim_param or str(e.dim_value or "?") for e in extents)
             raise InputError(
@@ -76,20 +83,33 @@ def _inputs(model: onnx.ModelProto, label: str) -> tuple[InputSpec, ...]:
                 "export it with fixed shapes, or fix them with onnx.tools.update_model_dims"
             )
         dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+        if dtype == "object":
+            raise InputError(f"network {label!r}: input {value.name!r} holds text, not numbers")
         specs.append(InputSpec(value.name, tuple(e.dim_value for e in extents), dtype))
     return tuple(specs)
 
 
 def _evaluator(model: onnx.ModelProto) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
     names = [value.name for value in model.graph.input]
+    evaluable = _with_known_operators(model)
 
     def evaluate(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        evaluator = ReferenceEvaluator(model)
+        evaluator = ReferenceEvaluator(evaluable)
         fed = [name for name in names if name in evaluator.input_names]
         outputs = evaluator.run(None, dict(zip(fed, inputs, strict=True)))
         return [np.asarray(value) for value in outputs]
 
     return evaluate
+
+
+def _with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in operators that the reference evaluator has: of some it has only newer ones."""
+    try:
+        ReferenceEvaluator(model)
+    except RuntimeError:
+        with suppress(Exception):  # the converter raises all kinds; the evaluation then says why
+            return version_converter.convert_version(model, _EVALUATED_OPSET)
+    return model
 
 
 def _unsupported(error: BaseException, label: str) -> str:

@@ -45,6 +45,8 @@ def check(source: str) -> str:
     Raises:
         InputError: none does, or there is no such file.
     """
+    if not isinstance(source, str):
+        raise InputError(f"network {source!r} is no text: give a built-in's name or a path")
     if source in BUILT_IN_NAMES:
         return BUILT_IN_SOURCE
     suffix = Path(source).suffix.lower()

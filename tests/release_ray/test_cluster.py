@@ -1,5 +1,10 @@
+import signal
 import subprocess
 import sys
+
+import pytest
+
+from release_ray import cluster
 
 
 def test_no_call_starts_a_ray_by_itself():
@@ -8,3 +13,15 @@ def test_no_call_starts_a_ray_by_itself():
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 1
     assert "RaySystemError" in ended.stderr or "initialized" in ended.stderr
+
+
+def test_a_sigterm_that_ray_takes_for_itself_is_an_interrupt():
+    """While it starts, Ray has a handler of its own, which exits."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), cluster._signals_kept():
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)

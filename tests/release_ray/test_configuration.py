@@ -39,6 +39,8 @@ def test_printed_settings_read_back_the_same(tmp_path):
         ("seed: many", "setting seed"),
         ("agent: {hidden: [0]}", "setting agent.hidden.0"),
         ("agent: {lr: .inf}", "setting agent.lr"),
+        ("seed: 2001-99-99", "put such a value into quotes"),
+        ("seed: 99999999999999999999999", "seed"),
         ("sampler: {min_clusters: 20}", "min_clusters must not exceed max_clusters"),
         ("- a list", "settings are `name: value` pairs"),
         ("agent: {lr: [", "line 1"),

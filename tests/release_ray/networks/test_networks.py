@@ -12,7 +12,7 @@ from torch import nn
 from release_ray import networks
 from release_ray.core.errors import InputError
 from release_ray.networks import models, onnx_file
-from release_ray.networks.base import Network
+from release_ray.networks.base import Network, dtype_of
 
 
 class Scaled(nn.Module):
@@ -200,3 +200,109 @@ def test_unknown_names_are_answered_with_the_known_and_the_nearest():
     assert "did you mean resnet18?" in message
     assert all(name in message for name in networks.BUILT_IN_NAMES)
     assert "did you mean" not in refusal("model.h5")
+
+
+def exported(tmp_path, module: nn.Module, *example) -> str:
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(module.eval(), example), path)
+    return str(path)
+
+
+class Linear(nn.Module):
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 4, bias=False, dtype=dtype)
+
+
+class GivesItsWeight(Linear):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.inner(x), self.inner.weight
+
+
+class TakesMore(Linear):
+    def forward(self, x: torch.Tensor, times: object) -> torch.Tensor:
+        return self.inner(x) if times is None else self.inner(x) * times
+
+
+class GivesNone(Linear):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return self.inner(x), None
+
+
+class OfOneType(Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+def test_a_weight_may_be_an_output(tmp_path):
+    assert_consistent(
+        networks.load(exported(tmp_path, GivesItsWeight(), torch.zeros(2, 8)), seed=0)
+    )
+
+
+def test_inputs_and_outputs_may_be_bfloat16(tmp_path):
+    half = torch.bfloat16
+    source = exported(tmp_path, OfOneType(half), torch.zeros(2, 8, dtype=half))
+    network = networks.load(source, seed=0)
+    (image,) = network.example_inputs(0)
+    assert image.dtype == dtype_of("bfloat16")
+    assert len(np.unique(image.astype(np.float32))) > 8
+    (output,) = network.reference([image])
+    weight = torch.export.load(source).state_dict["inner.weight"].detach().float().numpy()
+    np.testing.assert_allclose(
+        output.astype(np.float32), image.astype(np.float32) @ weight.T, rtol=0.02, atol=0.02
+    )
+
+
+@pytest.mark.parametrize("constant", [3, None])
+def test_an_argument_that_is_no_tensor_is_named(tmp_path, constant):
+    source = exported(tmp_path, TakesMore(), torch.zeros(2, 8), constant)
+    assert "input 'times' is no tensor" in refusal(source)
+
+
+def test_what_its_own_framework_cannot_evaluate_is_bad_input(tmp_path):
+    network = networks.load(exported(tmp_path, GivesNone(), torch.zeros(2, 8)), seed=0)
+    with pytest.raises(InputError, match="cannot be evaluated"):
+        network.reference(network.example_inputs(0))
+
+
+def test_onnx_operators_that_the_evaluator_has_in_newer_versions_only(tmp_path):
+    values = {"scale": np.float32(0.1), "zero": np.uint8(128)}
+    graph = helper.make_graph(
+        [
+            helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+            helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8])],
+        [onnx.numpy_helper.from_array(np.array(value), name) for name, value in values.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    network = networks.load(str(tmp_path / "net.onnx"), seed=0)
+    (x,) = network.example_inputs(0)
+    (y,) = network.reference([x])
+    np.testing.assert_allclose(y, np.round(x / np.float32(0.1)) * 0.1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "said"), [("STRING", [2], "holds text"), ("FLOAT", [0, 4], "is empty")]
+)
+def test_inputs_that_hold_no_numbers(tmp_path, kind, shape, said):
+    types = getattr(TensorProto, kind)
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", types, shape)],
+        [helper.make_tensor_value_info("y", types, shape)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    message = refusal(str(tmp_path / "net.onnx"))
+    assert "input 'x'" in message and said in message
+
+
+def test_a_network_that_is_no_text():
+    with pytest.raises(InputError, match="3 is no text"):
+        networks.load(3, seed=0)

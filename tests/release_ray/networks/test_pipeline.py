@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 import tvm
+from torch import nn
 from tvm import relax
 from tvm.ir import Call, Op
 
@@ -45,6 +47,33 @@ def test_results_stay(tiny, tmp_path, layout):
     inputs = tiny.example_inputs(0)
     timing = benchmark.measure_network(str(path), inputs, turns=1, min_turn_ms=0)
     assert verify.max_rel_error(timing.outputs, tiny.reference(inputs)) < 1e-5
+
+
+class Patches(nn.Module):
+    """What a vision transformer begins with: attention, with or without a convolution before."""
+
+    def __init__(self, convolution: bool) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(3, 16, 4, stride=4) if convolution else nn.AvgPool2d(4)
+        width = 16 if convolution else 3
+        self.layer = nn.TransformerEncoderLayer(width, 1, 8, batch_first=True)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.embed(image).flatten(2).transpose(1, 2))
+
+
+@pytest.mark.parametrize("convolution", [False, True])
+def test_attention_stays_as_it_is(tmp_path, convolution):
+    """TVM's conversion of layouts fails on its operators."""
+    torch.manual_seed(0)
+    program = torch.export.export(Patches(convolution).eval(), (torch.zeros(1, 3, 8, 8),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    network = networks.load(str(tmp_path / "net.pt2"), seed=0)
+    target = targets.resolve("native", 1)
+    export(compile_network(prepare_graph(network.module, target), target), tmp_path / "net.so")
+    inputs = network.example_inputs(0)
+    outputs = benchmark.measure_network(str(tmp_path / "net.so"), inputs, min_turn_ms=1).outputs
+    assert verify.max_rel_error(outputs, network.reference(inputs)) < 1e-4
 
 
 def test_a_gpu_keeps_the_channels_first(tiny):
