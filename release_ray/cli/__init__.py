@@ -64,7 +64,9 @@ def run(arguments: list[str]) -> int:
     except usage_error as error:
         message = error.format_message().rstrip(".")
         if message:  # none where no command was given: then the help has been shown
-            _complain(f"{message}; see `release-ray --help`")
+            context = getattr(error, "ctx", None)
+            command = context.command_path if context else "release-ray"
+            _complain(f"{message}; see `{command} --help`")
         return BAD_INPUT
     except BrokenPipeError:
         # The reader of a pipe has gone (`release-ray records show | head`): not an error of ours.

@@ -12,6 +12,7 @@ from torch import nn
 from release_ray.networks import models
 from release_ray.networks.base import Network, NetworkSource
 from release_ray.networks.exported import from_exported_program
+from release_ray.networks.files import without_chatter
 
 BUILT_INS: Final[dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]] = {
     "tiny": (models.tiny, (1, 3, 32, 32)),
@@ -40,7 +41,7 @@ class BuiltInSource(NetworkSource):
 
     def load(self, source: str, *, seed: int) -> Network:
         model, example = torch_module(source, seed)
-        with torch.no_grad():
+        with torch.no_grad(), without_chatter():
             program = torch.export.export(model, (example,))
         # Weights do not count: whatever the seed, the operators are the same, and so their records.
         fingerprint = hashlib.sha256(f"{source}/{VERSION}".encode()).hexdigest()

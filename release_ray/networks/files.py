@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -39,12 +40,16 @@ def digest(paths: Iterable[Path]) -> str:
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """Keeps frameworks from printing, beside the exception that they raise for foreign data."""
+    """Keeps frameworks from printing and warning, beside the exceptions that they raise.
+
+    What they warn of is their own use of each other, which no user can mend.
+    """
     logger = logging.getLogger("torch.export")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        with redirect_stdout(io.StringIO()):
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
     finally:
         logger.setLevel(level)

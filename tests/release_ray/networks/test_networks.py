@@ -1,6 +1,7 @@
 """Networks from every source, and what is said about those that cannot be used."""
 
 import logging
+import warnings
 
 import numpy as np
 import onnx
@@ -306,3 +307,15 @@ def test_inputs_that_hold_no_numbers(tmp_path, kind, shape, said):
 def test_a_network_that_is_no_text():
     with pytest.raises(InputError, match="3 is no text"):
         networks.load(3, seed=0)
+
+
+@pytest.mark.parametrize("source", ["tiny", "net.pt2", "net.onnx"])
+def test_loading_and_evaluating_warn_of_nothing(tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    save_pt2("net.pt2")
+    save_onnx("net.onnx")
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        network = networks.load(source, seed=0)
+        network.reference(network.example_inputs(0))
+    assert [str(warning.message) for warning in raised] == []
