@@ -42,11 +42,18 @@ class Deployment:
     default_ms: float
     tuned_ms: float
     max_rel_error: float
+    default_right: bool = True
+    """Whether the default network's output is within the tolerance too."""
+
+    @property
+    def keeps_tuned(self) -> bool:
+        """Whether the tuned library was left: the default one is where it is faster, and right."""
+        return self.tuned_ms <= self.default_ms or not self.default_right
 
     @property
     def model_ms(self) -> float:
-        """Latency of the library that was left: the faster of the two."""
-        return min(self.default_ms, self.tuned_ms)
+        """Latency of the library that was left."""
+        return self.tuned_ms if self.keeps_tuned else self.default_ms
 
 
 def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasurePool) -> list[Entry]:
@@ -130,11 +137,13 @@ def deploy(
                 f"the tuned network's output differs from the reference by {error:.2g} (the "
                 f"default one's by {default_error:.2g}); no model was written"
             )
-        faster = comparison.tuned_ms <= comparison.default_ms or not default_error <= accepted
-        (tuned_so if faster else default_so).replace(model)
-    if not faster:
+        deployment = Deployment(
+            comparison.default_ms, comparison.tuned_ms, error, default_error <= accepted
+        )
+        (tuned_so if deployment.keeps_tuned else default_so).replace(model)
+    if not deployment.keeps_tuned:
         _log.warning("tuning gave nothing: the model is the default network")
-    return Deployment(comparison.default_ms, comparison.tuned_ms, error)
+    return deployment
 
 
 def _compare(

@@ -173,8 +173,8 @@ class TaskPlanner:
             (self._settings.seed, _stable_hash(self.task.workload.key), round_number)
         )
         admission = _Admission(self.sketches, self._visited)
-        kin = self._kin(others)
         first = self.best_s is None
+        kin = self._kin(others if policy is not None else ())
         if policy is None or (first and len(kin[1]) < _ENOUGH_KIN):
             self._fill_at_random(admission, limit, rng)
             return Plan(round_number, tuple(admission.admitted), tuple(admission.refused))

@@ -6,7 +6,7 @@ import pytest
 
 from release_ray import deploy
 from release_ray.database import Entry
-from release_ray.deploy import choose_winners
+from release_ray.deploy import Deployment, choose_winners
 from release_ray.measure.process import Dead
 
 
@@ -64,3 +64,13 @@ def test_a_wrong_one_is_recorded_as_wrong_and_the_next_wins(chosen):
 def test_one_that_could_not_be_checked_keeps_its_measurement(chosen):
     assert chosen([Dead("no device is left"), 1e-6]) == (["[1]"], [])
     assert chosen([Dead("no device is left")] * 3) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("tuned_ms", "default_right", "keeps_tuned"),
+    [(1.0, True, True), (5.0, True, False), (5.0, False, True)],
+)
+def test_the_model_is_the_faster_of_those_that_are_right(tuned_ms, default_right, keeps_tuned):
+    deployment = Deployment(4.0, tuned_ms, 0.0, default_right)
+    assert deployment.keeps_tuned == keeps_tuned
+    assert deployment.model_ms == (tuned_ms if keeps_tuned else 4.0)
