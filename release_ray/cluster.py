@@ -8,13 +8,28 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from release_ray.core.errors import InputError
+from release_ray.measure.hosts import Host, cluster_hosts, this_host
 
 _REACH_S = 5.0
 _REMEDY = "start one with `ray start --head`, or leave --address out to use this host alone"
 _OBJECT_STORE_BYTES = 256 * 2**20
+
+
+def hosts(stack: ExitStack, address: str | None) -> list[Host]:
+    """The hosts of a run, this process's own first.
+
+    A cluster that is there already is asked for its nodes, and so joined, until the stack is left.
+    Where `connected` will start one there is only this machine.
+    """
+    import ray
+
+    if not ray.is_initialized() and _existing(address) is None:
+        return [this_host()]
+    stack.enter_context(connected(address))
+    return cluster_hosts()
 
 
 @contextmanager
@@ -22,7 +37,7 @@ def connected(address: str | None) -> Iterator[None]:
     """Connects to the cluster at `address` (else `RAY_ADDRESS`), or starts one on this host.
 
     A cluster started here ends with the context, and is never the one that happens to run on the
-    host already.
+    host already. Within another such context it changes nothing.
 
     Raises `InputError` for a cluster that cannot be reached or joined.
     """
@@ -37,20 +52,25 @@ def connected(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = address or os.environ.get("RAY_ADDRESS") or None
-    own = address in (None, "local")
-    if not own:
+    existing = _existing(address)
+    if existing is not None:
         # Before anything that would have to be undone.
-        _require_answer(str(address))
+        _require_answer(existing)
     try:
         with _signals_kept():
-            if own:
+            if existing is None:
                 _start_local(len(os.sched_getaffinity(0)))
             else:
-                _join(str(address))
+                _join(existing)
         yield
     finally:
         ray.shutdown()
+
+
+def _existing(address: str | None) -> str | None:
+    """The address of the cluster to be joined; None where one is to be started."""
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    return None if address == "local" else address
 
 
 @contextmanager

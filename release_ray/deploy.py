@@ -21,17 +21,14 @@ from release_ray.measure.jobs import Job
 from release_ray.measure.pool import MeasurePool
 from release_ray.measure.process import ChildFailure
 from release_ray.networks import Network
-from release_ray.records import Record
-from release_ray.sketches import Applied, Sketches
-from release_ray.tasks import Task
+from release_ray.records import FINALISTS
+from release_ray.replay import replayed
 from release_ray.tuner import TaskState
 from release_ray.verify import max_rel_error, tolerance
 from release_ray.workdir import SCRATCH
 
 _log = logging.getLogger(__name__)
 
-CHECKED = 5
-"""How many of a task's fastest candidates are tried before it is left untuned."""
 _COMPARE_TIMEOUT_S = 600.0
 
 
@@ -57,15 +54,15 @@ class Deployment:
 
 
 def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasurePool) -> list[Entry]:
-    """The fastest candidate of each task whose output is right.
+    """The best candidate of each task whose output is right.
 
-    Each is compared with the unscheduled operator on a device. One whose output is wrong is
-    recorded as such, and the next best is tried. Tasks without any are left out.
+    Finalists are compared with the unscheduled operator on a device, best first. One whose output
+    is wrong is recorded as such, and the next is tried. Tasks without any are left out.
     """
     winners = []
     for state in states:
         planner = state.planner
-        for record in journal.best(planner.task, CHECKED):
+        for record in journal.best(planner.task, FINALISTS):
             entry = replayed(planner.task, planner.sketches, record)
             if entry is None:
                 continue
@@ -84,18 +81,6 @@ def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasureP
             journal.mark_wrong(record, wrong)
             journal.recount(state)
     return winners
-
-
-def replayed(task: Task, sketches: Sketches, record: Record) -> Entry | None:
-    """The schedule of a record; None, with a warning, where this TVM does not make it."""
-    try:
-        applied = sketches.apply_decisions(record.sketch, record.decisions)
-    except ValueError as error:
-        applied = Applied(None, message=str(error))
-    if applied.point is None or record.latency_s is None:
-        _log.warning("%s: a record cannot be replayed: %s", task.name, applied.message)
-        return None
-    return Entry(task, applied.trace_json, record.latency_s)
 
 
 def deploy(

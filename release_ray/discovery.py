@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import platform
-import socket
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TypedDict
 
 from release_ray import cluster
 from release_ray.core.errors import InputError, WorkFailed
 from release_ray.core.settings import TuneSettings
-from release_ray.measure.devices import device_kind, expand
+from release_ray.measure.devices import expand
 from release_ray.measure.jobs import Canary, DeviceSpec
 from release_ray.measure.pool import MeasurePool
+from release_ray.measure.pool_actor import DeviceStats
 from release_ray.measure.process import ChildFailure
 from release_ray.prepare import target_for
 from release_ray.targets import back_end
@@ -27,6 +25,7 @@ class DeviceReport(TypedDict):
     kind: str
     model: str
     cores: list[int]
+    gpu: str
     gflops: float | None
     spread: float | None
     unfit: str | None
@@ -37,8 +36,9 @@ def examine_devices(settings: TuneSettings, address: str | None) -> list[DeviceR
 
     Raises `InputError` where the devices cannot be had.
     """
-    devices = expand(settings.devices)
     with ExitStack() as stack:
+        hosts = cluster.hosts(stack, address)
+        devices = expand(settings.devices, hosts, target=settings.target)
         stack.enter_context(cluster.connected(address))
         target_kind = back_end(target_for(settings, devices))
         pool = MeasurePool.start(devices, 0, settings.measure, target_kind)
@@ -46,34 +46,29 @@ def examine_devices(settings: TuneSettings, address: str | None) -> list[DeviceR
         try:
             pool.ready()
         except WorkFailed as failure:
-            return [_report(device, None, str(failure)) for device in devices]
-        return [_examined(pool, device) for device in devices]
+            return [_report(device, None, None, str(failure)) for device in devices]
+        where = pool.stats().devices
+        return [_examined(pool, device, where[device.name]) for device in devices]
 
 
-def _examined(pool: MeasurePool, device: DeviceSpec) -> DeviceReport:
+def _examined(pool: MeasurePool, device: DeviceSpec, where: DeviceStats) -> DeviceReport:
     try:
-        return _report(device, pool.canary(device.name), None)
+        return _report(device, where, pool.canary(device.name), None)
     except (ChildFailure, InputError) as failure:
-        return _report(device, None, str(failure))
+        return _report(device, where, None, str(failure))
 
 
-def _report(device: DeviceSpec, canary: Canary | None, unfit: str | None) -> DeviceReport:
+def _report(
+    device: DeviceSpec, where: DeviceStats | None, canary: Canary | None, unfit: str | None
+) -> DeviceReport:
     return DeviceReport(
         device=device.name,
-        host=socket.gethostname(),
+        host=where.host if where else "",
         kind=device.kind,
-        model="simulated" if device_kind(device.kind).simulated else _processor(),
+        model=device.model,
         cores=list(device.cores),
+        gpu=where.gpu if where else "",
         gflops=canary.gflops if canary else None,
         spread=canary.spread if canary else None,
         unfit=unfit,
     )
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.is_file():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -6,11 +6,13 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 
 from release_ray.accounting import Stopwatch
 from release_ray.core.settings import TuneSettings
 from release_ray.core.statuses import Purpose, Status
+from release_ray.measure.jobs import Outcome
 from release_ray.planner import Observation
 from release_ray.records import Record, Records, now
 from release_ray.tasks import Task
@@ -55,7 +57,7 @@ class Journal:
             state.planner.absorb(
                 Observation(r.sketch, r.decisions, r.status, r.latency_s or r.bound_s)
                 for r in records
-                if r.purpose is not Purpose.CANARY
+                if r.purpose not in (Purpose.CANARY, Purpose.REMEASURE)
             )
 
     def _count(self, state: TaskState) -> list[Record]:
@@ -100,9 +102,36 @@ class Journal:
             active_s=self._watch.here_s,
         )
 
+    def write_final(self, trial: Record, outcome: Outcome) -> None:
+        """Writes what a finalist's measurement gave; `trial` is the record that made it one."""
+        self._records.append(
+            replace(
+                trial,
+                id=None,
+                purpose=Purpose.REMEASURE,
+                status=outcome.status,
+                latency_s=outcome.latency_s,
+                bound_s=outcome.bound_s,
+                message=outcome.message,
+                device=outcome.device,
+                host=outcome.host,
+                measure_settings=self._measure_settings,
+                build_s=outcome.build_s,
+                run_s=outcome.run_s,
+                run_id=self._run_id,
+                created_at=now(),
+                tvm_version=self._tvm_version,
+            ),
+            active_s=self._watch.here_s,
+        )
+
     def best(self, task: Task, count: int) -> list[Record]:
-        """The fastest candidates of a task, fastest first."""
+        """The best candidates of a task, best first."""
         return self._history.best(task.workload.key, task.workload.target_json, count)
+
+    def finals(self, task: Task) -> Mapping[tuple[int, str], float | None]:
+        """What the last finals of a task gave, as `History.finals`."""
+        return self._history.finals(task.workload.key, task.workload.target_json)
 
     def mark_wrong(self, record: Record, message: str) -> None:
         """A record's output is wrong: it is no result any more."""

@@ -12,6 +12,8 @@ from tvm.target import Target
 from release_ray import networks, tvm_setup
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
+from release_ray.measure.devices import expand, is_cuda
+from release_ray.measure.hosts import this_host
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.networks import Network
 from release_ray.networks.files import first_line
@@ -52,9 +54,21 @@ def prepare(network: str, settings: TuneSettings, devices: Sequence[DeviceSpec])
     return Prepared(loaded, module, target, tuple(tasks), chosen)
 
 
+def local_devices(settings: TuneSettings) -> list[DeviceSpec]:
+    """This machine's devices, for what needs none: to look at tasks, and to compile.
+
+    None where the target is a GPU's and there is none here: code is made all the same.
+    """
+    if settings.devices == "auto" and is_cuda(settings.target) and not this_host().gpus:
+        return []
+    return expand(settings.devices, target=settings.target)
+
+
 def target_for(settings: TuneSettings, devices: Sequence[DeviceSpec]) -> Target:
-    """The target of the settings, for kernels on the cores of one device."""
-    return resolve(settings.target, max(1, len(devices[0].cores)))
+    """The target of the settings, for kernels on the cores, or the GPU, of one device."""
+    if not devices:
+        return resolve(settings.target, 1)
+    return resolve(settings.target, max(1, len(devices[0].cores)), devices[0].target)
 
 
 def select(tasks: Sequence[Task], globs: Sequence[str]) -> list[Task]:

@@ -12,11 +12,12 @@ from release_ray.compile import compile_network, export
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
 from release_ray.database import Entry, open_database, write_database
-from release_ray.deploy import CHECKED, Deployment, deploy, replayed
+from release_ray.deploy import Deployment, deploy
 from release_ray.measure.devices import expand
 from release_ray.measure.pool import MeasurePool
-from release_ray.prepare import Prepared, prepare
-from release_ray.records import Records
+from release_ray.prepare import Prepared, local_devices, prepare
+from release_ray.records import FINALISTS, Records
+from release_ray.replay import replayed
 from release_ray.sketches import Sketches
 from release_ray.targets import back_end, target_json
 from release_ray.tasks import Task
@@ -28,7 +29,7 @@ def best_entries(tasks: Sequence[Task], records: Records) -> list[Entry]:
     history = records.history(simulated=False)
     entries = []
     for task in tasks:
-        best = history.best(task.workload.key, task.workload.target_json, CHECKED)
+        best = history.best(task.workload.key, task.workload.target_json, FINALISTS)
         if not best:
             continue
         sketches = Sketches(task)
@@ -43,7 +44,7 @@ def compile_from(network: str, settings: TuneSettings, work_dir: Path, output: P
 
     Raises `InputError` where the work dir is another network's or holds no measurement.
     """
-    prepared = prepare(network, settings, expand(settings.devices))
+    prepared = prepare(network, settings, local_devices(settings))
     entries = _entries(prepared, work_dir)
     with tempfile.TemporaryDirectory() as scratch:
         write_database(Path(scratch), entries)
@@ -59,10 +60,11 @@ def bench_from(
 
     Raises as `compile_from`, and `WorkFailed` where one of them does not run.
     """
-    devices = expand(settings.devices)
-    prepared = prepare(network, settings, devices)
-    entries = _entries(prepared, work_dir)
     with ExitStack() as stack:
+        hosts = cluster.hosts(stack, address)
+        devices = expand(settings.devices, hosts, target=settings.target)
+        prepared = prepare(network, settings, devices)
+        entries = _entries(prepared, work_dir)
         stack.enter_context(cluster.connected(address))
         pool = MeasurePool.start(devices, 0, settings.measure, back_end(prepared.target))
         stack.callback(pool.shutdown)

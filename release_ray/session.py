@@ -22,7 +22,7 @@ from release_ray.configuration import load_settings
 from release_ray.core.settings import TuneSettings
 from release_ray.events import Listener, Stage
 from release_ray.measure.devices import expand
-from release_ray.measure.devices.cores import builders_beside
+from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
 from release_ray.result import Result, TaskResult
@@ -137,25 +137,26 @@ def run_tuning(
     networks.check(network)
     policies.create(settings.policy, settings.agent).close()
     samplers.check(settings.sampler.name)
-    devices = expand(settings.devices)
     kept = Storage(storage) if storage else None
     watch, meter = Stopwatch(), CpuMeter()
     with ExitStack() as stack:
         # Left last, so that the next run there begins when nothing of this one is left.
+        hosts = cluster.hosts(stack, address)
+        devices = expand(settings.devices, hosts, target=settings.target)
         workdir = stack.enter_context(WorkDir.locked(work_dir or default_work_dir(network)))
         listener(Stage(f"loading {network}, starting Ray"))
-        prepared, pool, sampler = _start(stack, network, settings, devices, address)
+        started = _start(stack, network, settings, hosts, devices, address)
         if storage and not workdir.records.exists():
             restore(storage, workdir.path)
         from release_ray.tuning import Parts, execute
 
         return execute(
             Parts(
-                prepared=prepared,
+                prepared=started.prepared,
                 settings=settings,
                 devices=devices,
-                pool=pool,
-                sampler=sampler,
+                pool=started.pool,
+                sampler=started.sampler,
                 workdir=workdir,
                 fresh=fresh,
                 storage=kept,
@@ -166,13 +167,21 @@ def run_tuning(
         )
 
 
+@dataclass(frozen=True)
+class _Started:
+    prepared: Prepared
+    pool: MeasurePool
+    sampler: RemoteSampler
+
+
 def _start(
     stack: ExitStack,
     network: str,
     settings: TuneSettings,
+    hosts: Sequence[Host],
     devices: Sequence[DeviceSpec],
     address: str | None,
-) -> tuple[Prepared, MeasurePool, RemoteSampler]:
+) -> _Started:
     """Starts Ray, then the pool, while a thread loads the network."""
 
     def resolve() -> str:
@@ -195,9 +204,8 @@ def _start(
     resolved: Future[str] = loader.submit(resolve)
     prepared: Future[Prepared] = loader.submit(prepare)
     stack.enter_context(cluster.connected(address))
-    builders = builders_beside(devices) if settings.builders is None else settings.builders
-    pool = MeasurePool.start(devices, builders, settings.measure, resolved.result())
+    pool = MeasurePool.start(devices, settings.builders, settings.measure, resolved.result(), hosts)
     stack.callback(pool.shutdown)
     sampler = RemoteSampler(settings.sampler)
     stack.callback(sampler.close)
-    return prepared.result(), pool, sampler
+    return _Started(prepared.result(), pool, sampler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import shlex
+from collections.abc import Mapping
 from typing import Any, Final
 
 import tvm
@@ -27,13 +28,15 @@ CUDA_DEFAULTS: Final = {
 """A GPU when there is none here to ask: MetaSchedule's checks need these bounds."""
 
 
-def resolve(text: str, cores: int) -> Target:
+def resolve(text: str, cores: int, gpu: Mapping[str, Any] | None = None) -> Target:
     """The target that a text names.
 
     Args:
-        text: `native` (this host's processor), `cuda` (this host's GPU, or one with the bounds that
-            every GPU of today keeps), a tag, a JSON object, or TVM's older `llvm -mcpu=skylake`.
+        text: `native` (this host's processor), `cuda` (the GPU that `gpu` describes, or one with
+            the bounds that every GPU of today keeps), a tag, a JSON object, or TVM's older
+            `llvm -mcpu=skylake`.
         cores: cores that a kernel runs on: `num-cores` of a CPU target that does not say it.
+        gpu: what the device to be tuned for says of itself: `arch` and its bounds.
 
     Raises:
         InputError: the text is no target of this TVM, or its processor is none that LLVM knows.
@@ -42,7 +45,7 @@ def resolve(text: str, cores: int) -> Target:
     if text == "native":
         return _target(text, _native(cores))
     if text == "cuda":
-        return _target(text, _cuda())
+        return _target(text, {**CUDA_DEFAULTS, **(gpu or {})})
     config = _json(text) if text.startswith("{") else _words(text)
     target = _target(text, config)
     if target.kind.name != "llvm":
@@ -82,12 +85,6 @@ def _native(cores: int) -> dict[str, Any]:
     # Vectors are as wide as the schedule says: LLVM's preference for 256 bits on Intel's AVX-512
     # processors changes nothing here (same instructions with and without it), so none is given.
     return {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": cores}
-
-
-def _cuda() -> dict[str, Any]:
-    if not tvm.cuda().exist:
-        return dict(CUDA_DEFAULTS)
-    return {**CUDA_DEFAULTS, **json.loads(target_json(Target.from_device(tvm.cuda())))}
 
 
 def _json(text: str) -> dict[str, Any]:

@@ -190,6 +190,11 @@ class Tuner:
         return self._policy
 
     @property
+    def submitted(self) -> int:
+        """How many jobs the pool was given; their ids are the numbers below."""
+        return len(self._round_of_job)
+
+    @property
     def _any_measured(self) -> bool:
         return any(state.best_s is not None for state in self._states)
 
@@ -318,6 +323,8 @@ class Tuner:
         if state.planner.best_s is not None:
             state.progress.bests.append(state.planner.best_s)
         state.progress.exhausted |= state.planner.exhausted
+        # Traces are long, and runs too: what has been learnt need not be kept.
+        round_.plan, round_.jobs, round_.outcomes = Plan(round_.plan.round, (), ()), {}, {}
 
     # -- results ----------------------------------------------------------------------------------
 
@@ -330,7 +337,7 @@ class Tuner:
 
     def _take_in(self, outcome: Outcome) -> None:
         round_ = self._rounds[self._round_of_job[outcome.job_id]]
-        if outcome.job_id in round_.outcomes:
+        if outcome.job_id in round_.outcomes or outcome.job_id not in round_.jobs:
             return
         state = self._states[round_.task]
         self._record(Recorded(state, round_.jobs[outcome.job_id], round_.plan.round, outcome))

@@ -12,6 +12,7 @@ from release_ray.core.errors import Interrupted, WorkFailed
 from release_ray.core.settings import TuneSettings
 from release_ray.deploy import Deployment, choose_winners, deploy
 from release_ray.events import Listener, RunStarted, Stage, TaskSummary
+from release_ray.finals import hold_finals
 from release_ray.journal import Journal
 from release_ray.measure.devices import device_kind
 from release_ray.measure.jobs import DeviceSpec
@@ -191,6 +192,8 @@ class _Run:
         def stage(name: str) -> None:
             self._parts.listener(Stage(name))
 
+        stage("measuring the fastest of each task side by side")
+        hold_finals(self._states, self._journal, pool, self._tuner.submitted)
         stage("checking the best of each task against the unscheduled operator")
         winners = choose_winners(self._states, self._journal, pool)
         if not winners:

@@ -30,11 +30,10 @@ def tasks(
             "seed": seed,
         },
     )
-    from release_ray.measure.devices import expand
-    from release_ray.prepare import prepare
+    from release_ray.prepare import local_devices, prepare
     from release_ray.sketches import Sketches
 
-    prepared = prepare(network, settings, expand(settings.devices))
+    prepared = prepare(network, settings, local_devices(settings))
     spaces = [
         (task, Sketches(task).space) for task in prepared.tasks if task.name in prepared.chosen
     ]
@@ -84,7 +83,7 @@ def devices(
         print(json_module.dumps(rows))
     else:
         table = Table(title_justify="left")
-        for column in ("device", "host", "kind", "model", "cores"):
+        for column in ("device", "host", "kind", "model", "cores or GPU"):
             table.add_column(column, overflow="fold")
         for column in ("GFLOPS", "spread"):
             table.add_column(column, justify="right")
@@ -95,7 +94,7 @@ def devices(
                 row["host"],
                 row["kind"],
                 row["model"],
-                ",".join(str(core) for core in row["cores"]) or "–",
+                row["gpu"] or ",".join(str(core) for core in row["cores"]) or "–",
                 f"{row['gflops']:.1f}" if row["gflops"] else "–",
                 f"{row['spread']:.1%}" if row["spread"] is not None else "–",
                 row["unfit"] or "",

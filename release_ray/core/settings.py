@@ -102,6 +102,9 @@ class MeasureSettings(Settings):
 
     min_repeat_ms: float = Field(20.0, ge=0, description="each repeat runs at least this long")
     repeats: int = Field(3, ge=1, description="repeats of which the median is taken")
+    flush_cache: bool = Field(
+        True, description="time single runs that find the weights in memory, not in the caches"
+    )
     early_stop: float = Field(
         3.0, gt=1, description="a first run this many times the best ends the measurement as slow"
     )

@@ -13,12 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ray
+
 from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.devices import device_kind
 from release_ray.measure.devices.base import CandidateBuilder, DeviceWorker
 from release_ray.measure.devices.cores import leave_cores
 from release_ray.measure.jobs import Artifact, DeviceSpec, Job, Outcome
+from release_ray.measure.placement import here
 from release_ray.measure.process import ChildFailure
 
 
@@ -46,6 +49,8 @@ class Started:
     host: str
     pid: int
     overhead_cpu_s: float
+    gpu: str
+    """Which GPU Ray has given it; empty for none."""
 
 
 class BuilderActor:
@@ -54,7 +59,7 @@ class BuilderActor:
     def __init__(
         self, devices: Sequence[DeviceSpec], settings: MeasureSettings, target_kind: str
     ) -> None:
-        cores = leave_cores(devices)
+        cores = leave_cores(here(devices))
         kind = device_kind(devices[0].kind)
         self._builder = kind.builder(devices[0], cores, settings, target_kind)
 
@@ -85,7 +90,7 @@ class DeviceActor:
         settings: MeasureSettings,
         target_kind: str,
     ) -> None:
-        leave_cores(devices)
+        leave_cores(here(devices))
         self._worker = device_kind(spec.kind).worker(spec, settings, target_kind)
 
     def start(self) -> Started | Failure:
@@ -125,7 +130,8 @@ def _started(worker: CandidateBuilder | DeviceWorker) -> Started | Failure:
     if failure is not None:
         return failure
     overhead = time.process_time() + worker.overhead_cpu_s()
-    return Started(platform.node(), os.getpid(), overhead)
+    gpu = ",".join(str(index) for index in ray.get_gpu_ids())
+    return Started(platform.node(), os.getpid(), overhead, gpu)
 
 
 def _caught(work: Callable[[], Any]) -> Any:

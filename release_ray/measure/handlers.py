@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -25,13 +26,18 @@ from tvm.s_tir.schedule import Schedule, Trace
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from release_ray.core.settings import MeasureSettings
+from release_ray.measure.canary import Watched, watched
 from release_ray.measure.jobs import Artifact, Canary, Job
 from release_ray.measure.timing import Timing, time_kernel
+from release_ray.targets import resolve
 from release_ray.verify import max_rel_error
 
 Arguments = tuple[tuple[tuple[int, ...], str], ...]
 
 _SEED = 7
+_PAUSE_S = 0.1
+_CANARY = 256
+_FLUSH = {"cpu": "cache_flush_cpu_non_first_arg", "cuda": "l2_cache_flush_cuda"}
 _names = itertools.count()
 _kept: list[tvm.runtime.Module] = []
 
@@ -59,9 +65,22 @@ def build(job: Job, keep: bool = False) -> Artifact:
 
 
 def run(
-    artifact: Artifact, device: str, best_s: float | None, settings: MeasureSettings, limit_s: float
-) -> Timing:
-    """Times a built candidate on fresh random inputs. `limit_s` is what the whole call may take."""
+    artifact: Artifact,
+    device: str,
+    best_s: float | None,
+    settings: MeasureSettings,
+    limit_s: float,
+    usual_s: float | None,
+    gpu_json: str = "{}",
+) -> Watched[Timing]:
+    """Times a built candidate on fresh random inputs, under the eyes of a canary.
+
+    Args:
+        limit_s: what the whole call may take.
+        usual_s: what the canary usually takes on this device.
+        gpu_json: what a GPU says of itself, as `targets.resolve` takes it.
+    """
+    deadline = time.perf_counter() + limit_s / 2
     module = _kept.pop() if artifact.form == "kept" else _load(artifact)
     where = tvm.device(device)
     tensors = [
@@ -71,11 +90,34 @@ def run(
 
     def evaluate(repeats: int, min_repeat_ms: float) -> list[float]:
         evaluator = module.time_evaluator(
-            "main", where, number=1, repeat=repeats, min_repeat_ms=int(min_repeat_ms)
+            "main",
+            where,
+            number=1,
+            repeat=repeats,
+            min_repeat_ms=int(min_repeat_ms),
+            f_preproc=_FLUSH[device] if settings.flush_cache else "",
         )
         return [float(seconds) for seconds in evaluator(*tensors).results]
 
-    return time_kernel(evaluate, best_s=best_s, settings=settings, budget_s=limit_s / 2)
+    def measure() -> Timing:
+        return time_kernel(
+            evaluate,
+            best_s=best_s,
+            settings=settings,
+            budget_s=limit_s / 4,
+            cold=settings.flush_cache,
+        )
+
+    def pause() -> bool:
+        time.sleep(_PAUSE_S)
+        return time.perf_counter() < deadline
+
+    return watched(
+        measure,
+        lambda: _canary_samples(device, gpu_json, 1)[0],
+        usual_s=usual_s,
+        pause=pause,
+    )
 
 
 def check(job: Job, device: str) -> float:
@@ -94,18 +136,29 @@ def check(job: Job, device: str) -> float:
     return max_rel_error(got, expected)
 
 
-def canary(device: str, repeats: int = 10) -> Canary:
+def canary(device: str, gpu_json: str = "{}", repeats: int = 10) -> Canary:
     """Times a fixed 256 x 256 x 256 matrix product in a plain hand-made schedule."""
-    size = 256
-    module = tvm.compile(_canary_module(size), target=_host_target()).jit()
-    shape = (size, size)
-    tensors = [_tensor(index, shape, "float32", device) for index in range(3)]
-    evaluator = module.time_evaluator(
-        "main", tvm.device(device), number=1, repeat=repeats, min_repeat_ms=20
-    )
-    samples = [float(seconds) for seconds in evaluator(*tensors).results]
+    samples = _canary_samples(device, gpu_json, repeats)
     middle = median(samples)
-    return Canary(2 * size**3 / middle / 1e9, (max(samples) - min(samples)) / middle)
+    return Canary(2 * _CANARY**3 / middle / 1e9, (max(samples) - min(samples)) / middle)
+
+
+def _canary_samples(device: str, gpu_json: str, repeats: int) -> list[float]:
+    """Seconds a run; a sample is some milliseconds, longer than another process's time slice."""
+    kernel = _canary_kernel(device, gpu_json)
+    tensors = [_tensor(index, (_CANARY, _CANARY), "float32", device) for index in range(3)]
+    evaluator = kernel.time_evaluator(
+        "main", tvm.device(device), number=1, repeat=repeats, min_repeat_ms=5
+    )
+    return [float(seconds) for seconds in evaluator(*tensors).results]
+
+
+@lru_cache(maxsize=2)
+def _canary_kernel(device: str, gpu_json: str) -> tvm.runtime.Module:
+    if device == "cpu":
+        return tvm.compile(_canary_module(_CANARY), target=_host_target()).jit()
+    target = resolve(device, 1, json.loads(gpu_json))
+    return tvm.compile(_canary_module(_CANARY, threads=True), target=target).jit()
 
 
 @lru_cache(maxsize=64)
@@ -230,7 +283,7 @@ def _host_target() -> tvm.target.Target:
     return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 1})
 
 
-def _canary_module(size: int) -> tvm.IRModule:
+def _canary_module(size: int, threads: bool = False) -> tvm.IRModule:
     from tvm import te
 
     a = te.placeholder((size, size), name="a")
@@ -240,9 +293,21 @@ def _canary_module(size: int) -> tvm.IRModule:
     schedule = Schedule(te.create_prim_func([a, b, c]))
     block = schedule.get_sblock("c")
     rows, columns, inner = schedule.get_loops(block)
+    if threads:
+        for loop, block_index, thread_index in (
+            (rows, "blockIdx.y", "threadIdx.y"),
+            (columns, "blockIdx.x", "threadIdx.x"),
+        ):
+            outside, inside = schedule.split(loop, [None, 16])
+            schedule.bind(outside, block_index)
+            schedule.bind(inside, thread_index)
+        order = schedule.get_loops(block)
+        schedule.reorder(order[0], order[2], order[1], order[3], inner)
+        return schedule.mod
     row_outer, row_inner = schedule.split(rows, [None, 4])
     column_outer, column_inner = schedule.split(columns, [None, 32])
     schedule.reorder(row_outer, column_outer, inner, row_inner, column_inner)
+    schedule.parallel(row_outer)
     schedule.vectorize(column_inner)
     schedule.unroll(row_inner)
     schedule.decompose_reduction(block, inner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from release_ray.core.statuses import Purpose, Status
 
@@ -39,6 +40,7 @@ class Job:
     best_s: float | None
     """The best latency known when the job was planned: it bounds how long a slow one runs."""
     purpose: Purpose = Purpose.TRIAL
+    """`remeasure` is timed to the end, and with cold caches."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,14 @@ class DeviceSpec:
     """CPU cores that belong to the device alone."""
     options: Mapping[str, float] = field(default_factory=dict)
     """Numbers that only the kind understands."""
+    node: str = ""
+    """Ray's id of the node where it is; empty: Ray has one node, or it does not matter."""
+    gpus: int = 0
+    """GPUs that Ray gives the device's actor."""
+    model: str = ""
+    """What is measured on: the processor's or the GPU's name."""
+    target: Mapping[str, Any] = field(default_factory=dict)
+    """What a target for the device must say of it."""
 
 
 @dataclass(frozen=True)

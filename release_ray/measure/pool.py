@@ -19,7 +19,9 @@ from release_ray.core.settings import MeasureSettings
 from release_ray.measure.actors import BuilderActor, DeviceActor, Failure
 from release_ray.measure.devices import device_kind
 from release_ray.measure.devices.cores import Aside
+from release_ray.measure.hosts import Host, this_host
 from release_ray.measure.jobs import Canary, DeviceSpec, Job, Outcome
+from release_ray.measure.placement import here, on_node, spread_builders
 from release_ray.measure.pool_actor import PoolActor, PoolStats
 
 logger = logging.getLogger(__name__)
@@ -45,9 +47,10 @@ class MeasurePool:
     @staticmethod
     def start(
         devices: Sequence[DeviceSpec],
-        builders: int,
+        builders: int | None,
         settings: MeasureSettings,
         target_kind: str = "llvm",
+        hosts: Sequence[Host] | None = None,
     ) -> MeasurePool:
         """A pool whose actors are on their way up; jobs may be submitted at once.
 
@@ -55,8 +58,10 @@ class MeasurePool:
 
         Args:
             devices: at least one, all real or all simulated.
-            builders: actors that only build; 0 leaves building to the devices.
+            builders: actors that only build; 0 leaves building to the devices. Default: as many
+                as `spread_builders` finds room for.
             target_kind: TVM's name of the target kind, such as `llvm`.
+            hosts: where builders may be; default: this machine.
 
         Raises:
             InputError: devices that do not go together.
@@ -66,13 +71,17 @@ class MeasurePool:
         if len({device_kind(device.kind).simulated for device in devices}) > 1:
             raise InputError("devices: real and simulated ones do not mix; ask for one sort")
         common = (tuple(devices), settings, target_kind)
+        nodes = spread_builders(hosts or [this_host()], devices, builders)
         device_actors = {
-            spec.name: _actor(DeviceActor, len(spec.cores)).remote(spec, *common)
+            spec.name: _actor(
+                DeviceActor, _device_cpus(spec), num_gpus=spec.gpus, **on_node(spec.node)
+            ).remote(spec, *common)
             for spec in devices
         }
-        builder_class = _actor(BuilderActor, _builder_cpus(devices, builders))
+        cpus = _builder_cpus(devices, len(nodes))
         builder_actors = {
-            f"builder:{index}": builder_class.remote(*common) for index in range(builders)
+            f"builder:{i}": _actor(BuilderActor, cpus, **on_node(node)).remote(*common)
+            for i, node in enumerate(nodes)
         }
         pool = _actor(PoolActor, 0, max_restarts=0).remote(
             builder_actors, device_actors, tuple(devices), settings
@@ -100,7 +109,7 @@ class MeasurePool:
                 raise failure.error
             raise WorkFailed(f"devices: {failure.error}")
         if self._aside is None:
-            self._aside = Aside(self._specs)
+            self._aside = Aside(here(self._specs))
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queues jobs after those that are queued. Each will have exactly one outcome."""
@@ -173,17 +182,23 @@ def _value(answer: Any) -> Any:
     return answer
 
 
-def _actor(of: type, num_cpus: int, max_restarts: int = MAX_RESTARTS) -> Any:
+def _actor(of: type, num_cpus: int, max_restarts: int = MAX_RESTARTS, **options: Any) -> Any:
     return ray.remote(of).options(
-        num_cpus=num_cpus, max_restarts=max_restarts, runtime_env=_runtime_env()
+        num_cpus=num_cpus, max_restarts=max_restarts, runtime_env=_runtime_env(), **options
     )
+
+
+def _device_cpus(spec: DeviceSpec) -> int:
+    """CPUs a device reserves: its cores, or one that drives a GPU."""
+    return len(spec.cores) or (1 if spec.gpus and not device_kind(spec.kind).simulated else 0)
 
 
 def _builder_cpus(devices: Sequence[DeviceSpec], builders: int) -> int:
     """CPUs a builder reserves: 1, or 0 where Ray has fewer, for it would never be started."""
-    if not any(device.cores for device in devices):
+    wanted = sum(_device_cpus(device) for device in devices)
+    if not wanted:
         return 0
-    wanted = builders + sum(len(device.cores) for device in devices)
+    wanted += builders
     return 1 if wanted <= ray.cluster_resources().get("CPU", 0) else 0
 
 

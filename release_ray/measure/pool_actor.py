@@ -23,6 +23,7 @@ from release_ray.measure.actors import Failure, Report, Started
 from release_ray.measure.devices import device_kind
 from release_ray.measure.devices.cores import leave_cores
 from release_ray.measure.jobs import DeviceSpec, Job, Outcome
+from release_ray.measure.placement import here
 from release_ray.measure.process import Dead
 from release_ray.measure.scheduler import (
     Build,
@@ -50,6 +51,9 @@ class DeviceStats:
     """Seconds of measuring."""
     build_s: float
     """Seconds of building for itself."""
+    host: str
+    gpu: str
+    """The GPU's index on its host; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class PoolStats:
     run_cpu_s: float
     overhead_cpu_s: float
     """Of the actors and of loading the compiler."""
+    pool_cpu_s: float
+    """Of the scheduler's own actor, which is a part of `overhead_cpu_s`."""
     losses: dict[str, str]
     """The last message of each builder or device that went away."""
     pids: dict[str, int]
@@ -83,6 +89,8 @@ class _Place:
     jobs: int = 0
     run_s: float = 0.0
     build_s: float = 0.0
+    host: str = ""
+    gpu: str = ""
 
 
 class PoolActor:
@@ -95,7 +103,7 @@ class PoolActor:
         specs: Sequence[DeviceSpec],
         settings: MeasureSettings,
     ) -> None:
-        leave_cores(specs)
+        leave_cores(here(specs))
         self._scheduler = Scheduler(max_waiting=settings.max_in_flight)
         self._places = {name: _Place(handle) for name, handle in {**builders, **devices}.items()}
         self._builders = tuple(builders)
@@ -168,7 +176,14 @@ class PoolActor:
         up = self._scheduler.devices
         return PoolStats(
             devices={
-                name: DeviceStats(up.get(name, False), place.jobs, place.run_s, place.build_s)
+                name: DeviceStats(
+                    up.get(name, False),
+                    place.jobs,
+                    place.run_s,
+                    place.build_s,
+                    place.host,
+                    place.gpu,
+                )
                 for name, place in self._places.items()
                 if name in self._specs
             },
@@ -178,6 +193,7 @@ class PoolActor:
             run_cpu_s=self._run_cpu_s,
             overhead_cpu_s=time.process_time()
             + sum(place.overhead_cpu_s + place.earlier_cpu_s for place in self._places.values()),
+            pool_cpu_s=time.process_time(),
             losses=dict(self._losses),
             pids=dict(self._pids),
         )
@@ -279,6 +295,7 @@ class PoolActor:
                 self._refusals.append(started)
             return self._give_up(name)
         self._pids[name] = started.pid
+        place.host, place.gpu = started.host, started.gpu
         place.overhead_cpu_s = started.overhead_cpu_s
         self._obey(self._scheduler.joined(name))
 

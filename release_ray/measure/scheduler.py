@@ -5,7 +5,8 @@ same scheduler runs on a cluster (`pool_actor`) and on a virtual clock (`virtual
 
 What it keeps to:
 
-- Jobs start in the order in which they were submitted, and each ends in exactly one `Finish`.
+- Jobs of a run start in the order in which they were submitted, and each ends in exactly one
+  `Finish`. Runs that share the pool have equally many jobs under way.
 - A device has the next artifact waiting while it measures, so that it is not idle for a message's
   way there and back.
 - Builders stop while `max_waiting` artifacts a device wait, and those being built count.
@@ -68,6 +69,7 @@ class _Ticket:
     """A job on its way through the pool."""
 
     job: Job
+    run: str
     losses: int = 0
     avoid: str = ""
     """Where it was lost: it goes elsewhere if there is an elsewhere."""
@@ -83,17 +85,41 @@ class _Place:
     queue: deque[_Ticket] = field(default_factory=deque)
     """What it was told to do and has not answered: the first is running."""
 
+    @property
+    def usable(self) -> bool:
+        return self.up and not self.held
+
+
+@dataclass
+class _Run:
+    """One user of the pool: its jobs that have not begun, and how much of the pool it has."""
+
+    pending: deque[_Ticket] = field(default_factory=deque)
+    under_way: int = 0
+    last_turn: int = 0
+
 
 class Scheduler:
-    """See the module. Every event returns the commands that follow from it, in order."""
+    """See the module. Every event returns the commands that follow from it, in order.
+
+    An event costs the same however many builders and devices there are: who is free is kept, not
+    looked for.
+    """
 
     def __init__(self, *, max_waiting: int) -> None:
         """`max_waiting`: artifacts a device, built or being built, beyond those devices hold."""
         self._max_waiting = max_waiting
-        self._pending: deque[_Ticket] = deque()
+        self._runs: dict[str, _Run] = {}
+        self._turns = 0
         self._ready: deque[tuple[_Ticket, Any]] = deque()
         self._builders: dict[str, _Place] = {}
         self._devices: dict[str, _Place] = {}
+        self._building = 0
+        self._on_devices = 0
+        self._usable: set[str] = set()
+        # Dictionaries for their order: who has been free for longest comes first.
+        self._idle_builders: dict[str, None] = {}
+        self._slots: tuple[dict[str, None], ...] = tuple({} for _ in range(QUEUED_PER_DEVICE))
         self._last_loss = ""
 
     # -- builders and devices come and go -------------------------------------------------------
@@ -109,6 +135,7 @@ class Scheduler:
     def joined(self, name: str) -> list[Command]:
         """An expected builder or device is up."""
         self._place(name).up = True
+        self._settle(name)
         return self._dispatch()
 
     def lost(self, name: str, message: str, *, returns: bool) -> list[Command]:
@@ -118,15 +145,18 @@ class Scheduler:
         """
         place = self._place(name)
         self._last_loss = f"{name}: {message}"
-        queued, place.queue = list(place.queue), deque()
-        if returns:
-            place.up = False
-        else:
+        queued = list(place.queue)
+        self._count(name, -len(queued))
+        place.queue.clear()
+        place.up = False
+        self._settle(name)
+        if not returns:
             self._builders.pop(name, None)
             self._devices.pop(name, None)
         commands: list[Command] = []
         again: list[_Ticket] = []
         for position, ticket in enumerate(queued):
+            self._runs[ticket.run].under_way -= 1
             if position == 0:
                 ticket.losses += 1
                 ticket.avoid = name
@@ -134,49 +164,55 @@ class Scheduler:
                 commands.append(Finish(_lost(ticket.job, name, message)))
             else:
                 again.append(ticket)
-        self._pending.extendleft(reversed(again))
+        for ticket in reversed(again):
+            self._runs[ticket.run].pending.appendleft(ticket)
         return commands + self._dispatch()
 
     def hold(self, name: str) -> list[Command]:
         """Sends the device nothing more until `release`: somebody wants it alone."""
         self._devices[name].held = True
+        self._settle(name)
         return []
 
     def release(self, name: str) -> list[Command]:
         """Ends `hold`; a device that is gone by now is none of a caller's concern."""
         if name in self._devices:
             self._devices[name].held = False
+            self._settle(name)
         return self._dispatch()
 
     # -- jobs -----------------------------------------------------------------------------------
 
-    def submit(self, jobs: Iterable[Job]) -> list[Command]:
-        """Jobs to be built and measured, in this order."""
-        self._pending.extend(_Ticket(job) for job in jobs)
+    def submit(self, jobs: Iterable[Job], run: str = "") -> list[Command]:
+        """Jobs of a run to be built and measured, in this order."""
+        pending = self._runs.setdefault(run, _Run()).pending
+        pending.extend(_Ticket(job, run) for job in jobs)
         return self._dispatch()
 
     def built(self, builder: str, job_id: int, artifact: Any) -> list[Command]:
         """A builder is done. `artifact` is whatever the devices understand, such as a handle."""
-        ticket = self._take(self._builders[builder], job_id)
-        self._ready.append((ticket, artifact))
+        self._ready.append((self._take(builder, job_id), artifact))
         return self._dispatch()
 
     def build_failed(self, builder: str, outcome: Outcome) -> list[Command]:
         """A builder is done, and the candidate cannot be built."""
-        self._take(self._builders[builder], outcome.job_id)
-        return [Finish(outcome), *self._dispatch()]
+        return self._finish(builder, outcome)
 
     def measured(self, device: str, outcome: Outcome) -> list[Command]:
         """A device is done with a `Measure` or a `BuildAndMeasure`."""
-        self._take(self._devices[device], outcome.job_id)
-        return [Finish(outcome), *self._dispatch()]
+        return self._finish(device, outcome)
 
-    def withdraw(self) -> list[int]:
-        """Takes back the jobs that no device was sent, and returns their ids: they never finish."""
-        gone = [ticket.job.id for ticket, _ in self._ready]
-        gone += [ticket.job.id for ticket in self._pending]
-        self._ready.clear()
-        self._pending.clear()
+    def withdraw(self, run: str = "") -> list[int]:
+        """Takes back a run's jobs that no device was sent; their ids. They never finish.
+
+        Those that are being built at the moment have been begun, and finish.
+        """
+        gone = [ticket.job.id for ticket, _ in self._ready if ticket.run == run]
+        self._ready = deque(pair for pair in self._ready if pair[0].run != run)
+        mine = self._runs.setdefault(run, _Run())
+        mine.under_way -= len(gone)
+        gone += [ticket.job.id for ticket in mine.pending]
+        mine.pending.clear()
         return gone
 
     # -- what it looks like ---------------------------------------------------------------------
@@ -184,15 +220,14 @@ class Scheduler:
     @property
     def unfinished(self) -> int:
         """Jobs that were submitted and are not finished."""
-        places = [*self._builders.values(), *self._devices.values()]
-        return len(self._pending) + len(self._ready) + sum(len(place.queue) for place in places)
+        return self._pending + len(self._ready) + self._building + self._on_devices
 
     @property
     def waiting(self) -> dict[str, int]:
         """Lengths of the queues: jobs not begun, being built, and artifacts not yet sent on."""
         return {
-            "pending": len(self._pending),
-            "building": sum(len(place.queue) for place in self._builders.values()),
+            "pending": self._pending,
+            "building": self._building,
             "ready": len(self._ready),
         }
 
@@ -225,81 +260,130 @@ class Scheduler:
             return []
         if self._last_loss:
             reason = f"{reason}; the last to go was {self._last_loss}"
-        gone = list(self._pending)
-        self._pending.clear()
+        gone: list[_Ticket] = []
         if not self._devices:
-            gone = [ticket for ticket, _ in self._ready] + gone
+            gone += [ticket for ticket, _ in self._ready]
             self._ready.clear()
+            for ticket in gone:
+                self._runs[ticket.run].under_way -= 1
+        for run in self._runs.values():
+            gone += run.pending
+            run.pending.clear()
         return [Finish(_lost(ticket.job, "", reason)) for ticket in gone]
 
     def _send_artifacts(self) -> list[Command]:
         commands: list[Command] = []
         kept: deque[tuple[_Ticket, Any]] = deque()
-        for ticket, artifact in self._ready:
+        while self._ready and any(self._slots):
+            ticket, artifact = self._ready.popleft()
             choice = self._device_for(ticket)
             if choice is None:
                 kept.append((ticket, artifact))
             else:
-                self._devices[choice].queue.append(ticket)
+                self._put(choice, ticket)
                 commands.append(Measure(choice, ticket.job, artifact))
-        self._ready = kept
+        self._ready.extendleft(reversed(kept))
         return commands
 
     def _device_for(self, ticket: _Ticket) -> str | None:
-        """The least busy device with a free slot, the one that joined first among equals."""
-        free = [
-            name
-            for name, place in self._devices.items()
-            if place.up and not place.held and len(place.queue) < QUEUED_PER_DEVICE
-        ]
-        allowed = [name for name in free if _welcome(ticket, name, self._devices)]
-        return min(allowed, key=self.load, default=None)
+        """The least busy device with a free slot, the one free for longest among equals."""
+        for slots in self._slots:
+            for name in slots:
+                if _welcome(ticket, name, self._devices):
+                    return name
+        return None
 
     def _start_builds(self) -> list[Command]:
         commands: list[Command] = []
-        for name, builder in self._builders.items():
-            if builder.up and not builder.queue and self._may_build():
-                ticket = self._next_for(name, self._builders)
-                if ticket is not None:
-                    builder.queue.append(ticket)
-                    commands.append(Build(name, ticket.job))
+        for name in list(self._idle_builders) if self._pending else ():
+            if not self._may_build():
+                break
+            ticket = self._next_for(name, self._builders)
+            if ticket is not None:
+                self._put(name, ticket)
+                commands.append(Build(name, ticket.job))
         return commands
 
     def _may_build(self) -> bool:
-        usable = [place for place in self._devices.values() if place.up and not place.held]
-        free_slots = sum(QUEUED_PER_DEVICE - len(place.queue) for place in usable)
-        building = sum(len(place.queue) for place in self._builders.values())
-        limit = self._max_waiting * max(1, len(usable))
-        return building + len(self._ready) < limit + free_slots
+        free_slots = sum(
+            (QUEUED_PER_DEVICE - load) * len(slots) for load, slots in enumerate(self._slots)
+        )
+        limit = self._max_waiting * max(1, len(self._usable))
+        return self._building + len(self._ready) < limit + free_slots
 
     def _feed_starving(self) -> list[Command]:
         commands: list[Command] = []
-        for name, device in self._devices.items():
-            if device.up and not device.held and device.can_build and not device.queue:
+        for name in list(self._slots[0]) if self._pending else ():
+            if self._devices[name].can_build:
                 ticket = self._next_for(name, self._devices)
                 if ticket is not None:
-                    device.queue.append(ticket)
+                    self._put(name, ticket)
                     commands.append(BuildAndMeasure(name, ticket.job))
         return commands
 
     def _next_for(self, name: str, places: dict[str, _Place]) -> _Ticket | None:
-        """The first pending job that this place may take."""
-        for index, ticket in enumerate(self._pending):
-            if _welcome(ticket, name, places):
-                del self._pending[index]
-                return ticket
+        """A pending job that this place may take: the first of the run that has least under way."""
+        waiting = (run for run in self._runs.values() if run.pending)
+        for run in sorted(waiting, key=lambda run: (run.under_way, run.last_turn)):
+            for index, ticket in enumerate(run.pending):
+                if _welcome(ticket, name, places):
+                    del run.pending[index]
+                    run.under_way += 1
+                    self._turns += 1
+                    run.last_turn = self._turns
+                    return ticket
         return None
+
+    # -- what it keeps --------------------------------------------------------------------------
+
+    @property
+    def _pending(self) -> int:
+        return sum(len(run.pending) for run in self._runs.values())
 
     def _place(self, name: str) -> _Place:
         return self._builders[name] if name in self._builders else self._devices[name]
 
-    @staticmethod
-    def _take(place: _Place, job_id: int) -> _Ticket:
-        for ticket in place.queue:
+    def _put(self, name: str, ticket: _Ticket) -> None:
+        self._place(name).queue.append(ticket)
+        self._count(name, 1)
+        self._settle(name)
+
+    def _take(self, name: str, job_id: int) -> _Ticket:
+        queue = self._place(name).queue
+        for ticket in queue:
             if ticket.job.id == job_id:
-                place.queue.remove(ticket)
+                queue.remove(ticket)
+                self._count(name, -1)
+                self._settle(name)
                 return ticket
         raise ValueError(f"job {job_id} was not asked for here")
+
+    def _finish(self, name: str, outcome: Outcome) -> list[Command]:
+        self._runs[self._take(name, outcome.job_id).run].under_way -= 1
+        return [Finish(outcome), *self._dispatch()]
+
+    def _count(self, name: str, change: int) -> None:
+        if name in self._builders:
+            self._building += change
+        else:
+            self._on_devices += change
+
+    def _settle(self, name: str) -> None:
+        """Keeps who is free, after something has changed about this builder or device."""
+        place = self._place(name)
+        load = len(place.queue)
+        if name in self._builders:
+            self._idle_builders.pop(name, None)
+            if place.usable and not load:
+                self._idle_builders[name] = None
+            return
+        for slots in self._slots:
+            slots.pop(name, None)
+        self._usable.discard(name)
+        if place.usable:
+            self._usable.add(name)
+            if load < QUEUED_PER_DEVICE:
+                self._slots[load][name] = None
 
 
 def _welcome(ticket: _Ticket, name: str, places: dict[str, _Place]) -> bool:

@@ -18,6 +18,9 @@ CONFIRMING_RUNS = 3
 NEAR_BEST = 1.05
 """Up to so many times the best a kernel may be the winner, and is timed twice as long."""
 
+COLD_RUNS = 25
+"""Each with the caches emptied before it, so that none can be longer to be less noisy."""
+
 
 class BadTiming(Exception):
     """A time that no kernel can have: 0, negative, infinite or NaN."""
@@ -32,9 +35,17 @@ class Timing:
 
 
 def time_kernel(
-    evaluate: Evaluate, *, best_s: float | None, settings: MeasureSettings, budget_s: float
+    evaluate: Evaluate,
+    *,
+    best_s: float | None,
+    settings: MeasureSettings,
+    budget_s: float,
+    cold: bool = False,
 ) -> Timing:
     """The median of `settings.repeats`; or `slow`, when the first runs show it to be far off.
+
+    `cold` is for an `evaluate` that empties the caches before every repeat, so that a repeat is a
+    single run: then it is the median of `COLD_RUNS`.
 
     One slow first run is often noise, so that one is confirmed by the fastest of three more.
     A kernel so slow that not even one repeat fits into `budget_s` has its first run's time.
@@ -49,14 +60,16 @@ def time_kernel(
             first_s = min(first_s, *_checked(evaluate(CONFIRMING_RUNS, 0.0)))
         if first_s > slow_s:
             return Timing(None, first_s)
+    at_least_ms = 0.0 if cold else settings.min_repeat_ms
     repeats = min(
-        settings.repeats, int(budget_s / max(first_s, settings.min_repeat_ms / 1e3, 1e-9))
+        COLD_RUNS if cold else settings.repeats,
+        int(budget_s / max(first_s, at_least_ms / 1e3, 1e-9)),
     )
     if repeats < 1:
         return Timing(first_s, None)
-    samples = _checked(evaluate(repeats, settings.min_repeat_ms))
+    samples = _checked(evaluate(repeats, at_least_ms))
     if best_s is not None and median(samples) < NEAR_BEST * best_s:
-        samples += _checked(evaluate(repeats, settings.min_repeat_ms))
+        samples += _checked(evaluate(repeats, at_least_ms))
     return Timing(median(samples), None)
 
 

@@ -61,13 +61,16 @@ def simulate(
     run_s: Duration,
     max_waiting: int = 4,
     device_builds: bool = True,
+    message_s: float = 0.0,
     losses: Sequence[Loss] = (),
 ) -> Timeline:
     """Runs jobs through a pool of `builder:0..` and `device:0..` whose work takes the times given.
 
+    The scheduler is one process: each measurement keeps it busy for `message_s`, and others wait.
     The same arguments give the same timeline. Ends when no job is left that can still be done.
     """
-    pool = _VirtualPool(Scheduler(max_waiting=max_waiting), build_s, run_s, device_builds)
+    scheduler = Scheduler(max_waiting=max_waiting)
+    pool = _VirtualPool(scheduler, build_s, run_s, device_builds, message_s)
     pool.start([f"builder:{i}" for i in range(builders)], [f"device:{i}" for i in range(devices)])
     pool.lose(losses)
     pool.submit(jobs)
@@ -86,12 +89,19 @@ class _Server:
 
 class _VirtualPool:
     def __init__(
-        self, scheduler: Scheduler, build_s: Duration, run_s: Duration, device_builds: bool
+        self,
+        scheduler: Scheduler,
+        build_s: Duration,
+        run_s: Duration,
+        device_builds: bool,
+        message_s: float,
     ) -> None:
         self._scheduler = scheduler
         self._build_s = build_s
         self._run_s = run_s
         self._device_builds = device_builds
+        self._message_s = message_s
+        self._listens_at = 0.0
         self._now = 0.0
         self._last = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -172,7 +182,21 @@ class _VirtualPool:
         build = 0.0 if isinstance(command, Measure) else self._build_s(command.job)
         run = 0.0 if isinstance(command, Build) else self._run_s(command.job)
         life = server.life
-        self._at(self._now + build + run, lambda: self._done(name, life, command, build, run))
+
+        def done() -> None:
+            self._done(name, life, command, build, run)
+
+        if isinstance(command, Build):
+            self._at(self._now + build, done)
+        else:
+            self._at(self._now + build + run, lambda: self._hear(done))
+
+    def _hear(self, event: Callable[[], None]) -> None:
+        """Lets the event happen once the scheduler's process has time for it."""
+        if not self._message_s:
+            return event()
+        self._listens_at = max(self._now, self._listens_at) + self._message_s
+        self._at(self._listens_at, event)
 
     def _done(self, name: str, life: int, command: Command, build: float, run: float) -> None:
         server = self._servers.get(name)

@@ -152,8 +152,10 @@ class Records:
         if failures:
             doomed.append(RECORDS.c.status.not_in([Status.OK, Status.SLOW]))
         if keep_best is not None:
-            kept = [r.id for h in histories for r in h.best_of_each_task(keep_best)]
-            doomed.append(sa.and_(visible, RECORDS.c.id.not_in(kept)))
+            kept = [r for h in histories for r in h.best_of_each_task(keep_best)]
+            candidate = sa.tuple_(*(RECORDS.c[name] for name in CANDIDATE))
+            of_kept = [tuple(getattr(record, name) for name in CANDIDATE) for record in kept]
+            doomed.append(sa.and_(visible, candidate.not_in(of_kept)))
         if not doomed:
             return 0
         with self._transaction() as connection:

@@ -12,12 +12,12 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase
 from release_ray import database, targets, tasks
 from release_ray.core.errors import InputError
 from release_ray.core.statuses import Purpose, Status
-from release_ray.deploy import CHECKED, choose_winners
+from release_ray.deploy import choose_winners
 from release_ray.exchange import export_database, import_database
 from release_ray.measure.process import Raised
 from release_ray.networks.pipeline import prepare_graph
 from release_ray.rebuild import best_entries
-from release_ray.records import Record, Records, now
+from release_ray.records import FINALISTS, Record, Records, now
 from release_ray.sketches import Sketches
 from release_ray.workdir import Identity, WorkDir
 
@@ -277,7 +277,7 @@ def test_a_task_of_which_nothing_is_right_is_left_out(tuned, network_tasks, conf
     chosen, states, _, judge = winners(tuned, network_tasks, opinions)
     assert [e.task.name for e in chosen] == [network_tasks[1].name]
     assert states[0].best_s is None and states[0].curve == []
-    assert len(judge.checked) <= CHECKED + 1
+    assert len(judge.checked) <= FINALISTS + 1
 
 
 def test_a_moved_work_dir_still_exports(tuned, tmp_path):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import os
+import json
 from collections.abc import Sequence
 
 from release_ray.core.errors import InputError
 from release_ray.measure.devices.base import DeviceKind
 from release_ray.measure.devices.cpu import CpuKind
+from release_ray.measure.devices.cuda import CudaKind
 from release_ray.measure.devices.sim import SimKind
+from release_ray.measure.hosts import Host, this_host
 from release_ray.measure.jobs import DeviceSpec
 
-_KINDS: dict[str, DeviceKind] = {kind.name: kind for kind in (CpuKind(), SimKind())}
-_LATER = ("cuda", "rpc")
+_KINDS: dict[str, DeviceKind] = {kind.name: kind for kind in (CpuKind(), CudaKind(), SimKind())}
+_LATER = ("rpc",)
 
 
 def kinds() -> tuple[str, ...]:
@@ -32,17 +34,34 @@ def device_kind(name: str) -> DeviceKind:
     raise InputError(f"devices: unknown kind {name!r}; {remedy}")
 
 
-def expand(text: str, cores: Sequence[int] | None = None) -> list[DeviceSpec]:
+def expand(
+    text: str, hosts: Sequence[Host] | None = None, *, target: str = "native"
+) -> list[DeviceSpec]:
     """The devices that `--devices TEXT` asks for, at least one.
 
     Args:
-        text: `auto`, `cpu`, `cpu:COUNTxCORES`, `sim:COUNT`, `sim:COUNT?build_s=0.1`.
-        cores: CPU cores to choose from; default: those that this process may use.
+        text: `auto`, `cpu`, `cpu:COUNTxCORES`, `cuda`, `cuda:MODEL`, `sim:COUNT`,
+            `sim:COUNT?build_s=0.1`.
+        hosts: where they may be, the driver's own first; default: this machine.
+        target: the text of `--target`, which says what `auto` is.
 
     Raises:
         InputError: an unknown kind, or more than there is; it says what to ask for.
     """
     name, _, options = text.partition(":")
     if name == "auto":
-        name, options = CpuKind.name, ""
-    return device_kind(name).expand(options, sorted(cores or os.sched_getaffinity(0)))
+        name, options = (CudaKind if is_cuda(target) else CpuKind).name, ""
+    return device_kind(name).expand(options, hosts or [this_host()])
+
+
+def is_cuda(target: str) -> bool:
+    """Whether the text of a target names NVIDIA's GPUs; without TVM, so before it is imported."""
+    if target.lstrip().startswith("{"):
+        try:
+            config = json.loads(target)
+        except ValueError:
+            return False  # whoever reads it in earnest says what is wrong with it
+        words = [str(config.get("kind", "")), str(config.get("tag", ""))]
+    else:
+        words = target.split()[:1]
+    return any(word == "cuda" or word.startswith("nvidia/") for word in words)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from release_ray.core.settings import MeasureSettings
+from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import Artifact, Canary, DeviceSpec, Job, Outcome
 
 
@@ -90,12 +91,12 @@ class DeviceKind(ABC):
     """Whether what it measures is made up, so that it never mixes with what is real."""
 
     @abstractmethod
-    def expand(self, options: str, cores: Sequence[int]) -> list[DeviceSpec]:
+    def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
         """The devices that a specification `name:options` asks for, at least one.
 
         Args:
             options: what follows the colon; empty where there is none.
-            cores: the CPU cores that this process may use, ascending.
+            hosts: where they may be, at least one; the driver's own first.
 
         Raises:
             InputError: no such devices here; it names the specification and the remedy.

@@ -29,12 +29,6 @@ def free_cores(devices: Iterable[DeviceSpec], cores: Sequence[int]) -> tuple[int
     return tuple(core for core in cores if core not in taken) or tuple(cores)
 
 
-def builders_beside(devices: Sequence[DeviceSpec]) -> int:
-    """How many builders fit: one for each core that devices leave, at least 1."""
-    taken = {core for device in devices for core in device.cores}
-    return max(1, len(os.sched_getaffinity(0) - taken)) if taken else 1
-
-
 def leave_cores(devices: Iterable[DeviceSpec]) -> tuple[int, ...]:
     """Moves this process, and what it will start, off the cores that devices have.
 

@@ -21,6 +21,7 @@ from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
 from release_ray.core.statuses import Status
 from release_ray.measure.devices.base import CandidateBuilder, DeviceKind, DeviceWorker
+from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import Artifact, Canary, DeviceSpec, Job, Outcome, Workload
 from release_ray.measure.scheduler import NOTHING_DONE
 
@@ -31,17 +32,18 @@ OPTIONS = {
     "crash": 0.0,  # share of configurations whose kernel crashes
     "build_error": 0.0,  # share of configurations that cannot be built
     "gflops": 100.0,  # speed of the best possible configuration
+    "gpus": 0.0,  # GPUs that Ray sets aside for each device
 }
 
 
 class SimKind(DeviceKind):
-    """`sim:COUNT`, or `sim:COUNT?run_s=0.25&noise=0.01`; see `OPTIONS`."""
+    """`sim:COUNT`, or `sim:COUNT?run_s=0.25&noise=0.01`; see `OPTIONS`. Spread over the hosts."""
 
     name: ClassVar[str] = "sim"
     builds: ClassVar[bool] = True
     simulated: ClassVar[bool] = True
 
-    def expand(self, options: str, cores: Sequence[int]) -> list[DeviceSpec]:
+    def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
         number, _, query = options.partition("?")
         if not (number or "1").isdigit() or int(number or "1") < 1:
             raise InputError(f"devices: cannot read sim:{options}; write sim:COUNT as sim:2")
@@ -53,9 +55,31 @@ class SimKind(DeviceKind):
                 chosen[name] = float(value)
             except ValueError:
                 raise InputError(f"devices: sim's {name}={value} is not a number") from None
+        gpus = int(chosen["gpus"])
+        places = self._places(int(number or "1"), gpus, hosts)
         return [
-            DeviceSpec(f"sim:{i}", self.name, (), dict(chosen)) for i in range(int(number or "1"))
+            DeviceSpec(
+                f"sim:{i}",
+                self.name,
+                options=dict(chosen),
+                node=host.node,
+                gpus=gpus,
+                model="simulated",
+            )
+            for i, host in enumerate(places)
         ]
+
+    @staticmethod
+    def _places(count: int, gpus: int, hosts: Sequence[Host]) -> list[Host]:
+        if not gpus:
+            return [hosts[i % len(hosts)] for i in range(count)]
+        places = [host for host in hosts for _ in range(len(host.gpus) // gpus)]
+        if len(places) < count:
+            raise InputError(
+                f"devices: sim:{count} with {gpus} GPUs each: there is room for {len(places)};"
+                " ask for fewer"
+            )
+        return places[:count]
 
     def builder(
         self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str

@@ -5,7 +5,13 @@ import math
 import pytest
 
 from release_ray.core.settings import MeasureSettings
-from release_ray.measure.timing import BadTiming, Timing, run_timeout_s, time_kernel
+from release_ray.measure.timing import (
+    COLD_RUNS,
+    BadTiming,
+    Timing,
+    run_timeout_s,
+    time_kernel,
+)
 
 SETTINGS = MeasureSettings(repeats=3, early_stop=3.0)
 
@@ -71,6 +77,20 @@ def test_what_cannot_be_a_time_is_an_error(bad):
         timed(Clock(bad))
     with pytest.raises(BadTiming):
         timed(Clock(0.1, 0.1, bad, 0.1))
+
+
+def test_cold_runs_are_single_ones_and_their_median_counts():
+    def cold(clock, budget_s=20.0, best_s=None):
+        return time_kernel(clock, best_s=best_s, settings=SETTINGS, budget_s=budget_s, cold=True)
+
+    clock = Clock(0.5, *[0.1] * 12, *[0.2] * 13)
+    assert cold(clock) == Timing(0.2, None)
+    assert clock.asked == [1, COLD_RUNS]
+    clock = Clock(0.5, 0.3, 0.1, 0.2, 9.9)
+    assert cold(clock, budget_s=1.5) == Timing(0.2, None)
+    assert clock.asked == [1, 3]
+    assert cold(Clock(2.0), budget_s=1.5) == Timing(2.0, None)
+    assert cold(Clock(2.0), best_s=0.1) == Timing(None, 2.0)
 
 
 def test_the_time_out_grows_with_the_best():

@@ -124,12 +124,61 @@ def test_the_best_are_the_fastest_that_still_stand(path: Path) -> None:
         run = records.begin_run("tune", "{}")
         for number in range(5):
             records.append(record(run, number))
-        records.append(record(run, 0, purpose=Purpose.REMEASURE, latency_s=0.0035))
-        records.append(record(run, 1, purpose=Purpose.REMEASURE, status=Status.CRASH))
+        records.append(record(run, 0, purpose=Purpose.RETRY, latency_s=0.0035))
+        records.append(record(run, 1, purpose=Purpose.RETRY, status=Status.CRASH))
         records.append(record(run, 2, purpose=Purpose.RETRY, status=Status.DEVICE_LOST))
         records.append(record(run, 9, purpose=Purpose.CANARY, latency_s=1e-6))
         records.append(record(run, 8, target="other", latency_s=1e-6))
         assert best_of(records) == ["[[2,1]]", "[[0,1]]", "[[3,1]]", "[[4,1]]"]
+
+
+def final(run: str, number: int, latency_s: float | None) -> Record:
+    status = Status.OK if latency_s else Status.CRASH
+    return record(run, number, purpose=Purpose.REMEASURE, status=status, latency_s=latency_s)
+
+
+def test_finals_decide_among_the_fastest_and_only_the_last_ones(path: Path) -> None:
+    with Records.open(path) as records:
+        run = records.begin_run("tune", "{}")
+        for number in range(8):
+            records.append(record(run, number))
+        # The fastest pass of each counts, and a candidate that failed once is out.
+        for number, latency_s in [
+            (0, 0.02),
+            (1, 0.03),
+            (2, None),
+            (3, 0.05),
+            (3, 0.01),
+            (2, 0.001),
+        ]:
+            records.append(final(run, number, latency_s))
+        records.append(
+            record(run, 4, purpose=Purpose.REMEASURE, status=Status.DEVICE_LOST, latency_s=None)
+        )
+        assert best_of(records) == [f"[[{n},1]]" for n in (3, 0, 1, 4, 5, 6, 7)]
+        history = records.history(simulated=False)
+        (best,) = history.best("abc", '{"kind":"llvm"}')
+        # What is called its latency is still comparable with that of any other trial.
+        assert (best.decisions, best.latency_s) == ("[[3,1]]", 0.004)
+        assert history.trials() == {("abc", '{"kind":"llvm"}'): 8}
+        later = records.begin_run("tune", "{}")
+        records.append(record(later, 9, latency_s=0.0005))
+        for number, latency_s in [(9, 0.04), (1, 0.03)]:
+            records.append(final(later, number, latency_s))
+        assert history.finals("abc", '{"kind":"llvm"}') == {
+            (0, "[[9,1]]"): 0.04,
+            (0, "[[1,1]]"): 0.03,
+        }
+        assert best_of(records)[:3] == ["[[1,1]]", "[[9,1]]", "[[0,1]]"]
+
+
+def test_a_slow_one_of_the_trials_is_no_finalist(path: Path) -> None:
+    with Records.open(path) as records:
+        run = records.begin_run("tune", "{}")
+        for number in range(7):
+            records.append(record(run, number))
+        records.append(final(run, 6, 1e-9))
+        assert best_of(records)[0] == "[[0,1]]"
 
 
 def test_trials_are_what_was_sent_to_be_measured(path: Path) -> None:
@@ -223,17 +272,22 @@ def test_prune(path: Path) -> None:
         run = records.begin_run("tune", "{}", fresh=True)
         for number in range(1, 6):
             records.append(record(run, number))
+        for number in (1, 2, 3):
+            records.append(final(run, number, 0.01 / number))
         records.append(record(run, 6, status=Status.CRASH))
         assert records.prune() == 0
         assert records.prune(failures=True) == 1
-        assert records.prune(keep_best=2) == 3
-        assert [r.decisions for r in records.everything().all()] == [
-            "[[0,1]]",
-            "[[1,1]]",
-            "[[2,1]]",
+        # A candidate stays with all that was measured of it.
+        assert records.prune(keep_best=2) == 4
+        assert [(r.decisions, r.purpose) for r in records.everything().all()] == [
+            ("[[0,1]]", "trial"),
+            ("[[2,1]]", "trial"),
+            ("[[3,1]]", "trial"),
+            ("[[2,1]]", "remeasure"),
+            ("[[3,1]]", "remeasure"),
         ]
         assert records.prune(superseded=True) == 1
-        assert best_of(records) == ["[[1,1]]", "[[2,1]]"]
+        assert best_of(records) == ["[[3,1]]", "[[2,1]]"]
 
 
 def test_many_are_written_together_or_not_at_all(path: Path) -> None:

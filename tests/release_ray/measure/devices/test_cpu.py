@@ -2,16 +2,17 @@
 
 from release_ray.core.settings import MeasureSettings
 from release_ray.core.statuses import Status
-from release_ray.measure.devices.cpu import CpuBuilder, CpuWorker
+from release_ray.measure.devices.compiled import ChildBuilder
+from release_ray.measure.devices.cpu import CpuWorker
 from release_ray.measure.jobs import Artifact, DeviceSpec, Job
 
 
 def test_time_outs_are_told_apart_and_the_next_job_is_none_the_worse(matmul):
     workload, traces = matmul
     job = Job(0, workload, traces[0], "[]", None)
-    builder = CpuBuilder([], MeasureSettings(build_timeout_s=0.001), "llvm")
+    builder = ChildBuilder([], MeasureSettings(build_timeout_s=0.001), "llvm")
     hasty = CpuWorker(DeviceSpec("cpu:0", "cpu"), MeasureSettings(run_timeout_s=0.001), "llvm")
-    patient = CpuBuilder([], MeasureSettings(), "llvm")
+    patient = ChildBuilder([], MeasureSettings(), "llvm")
     for part in (builder, hasty, patient):
         part.start()
     late = builder.build(job)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +14,19 @@ from release_ray.measure import devices
 from release_ray.measure.devices import cores as cores_module
 from release_ray.measure.devices.cores import CoreLocks, free_cores
 from release_ray.measure.devices.sim import SimWorker, simulated_latency_s
+from release_ray.measure.hosts import Gpu, Host
 from release_ray.measure.jobs import Artifact, Job, Workload
 
+
+def host(cores, *gpus, name="a", processor="p", node=""):
+    return Host(name, f"machine {name}", processor, tuple(range(cores)), 2**34, tuple(gpus), node)
+
+
+def hosts(*counts):
+    return [host(n, name=f"h{i}", node=f"n{i}") for i, n in enumerate(counts)]
+
+
+H100, A100 = Gpu("NVIDIA H100", {"arch": "sm_90"}), Gpu("NVIDIA A100", {"arch": "sm_80"})
 WORKLOAD = Workload("key", "conv", "{}", "{}", 1e9)
 SETTINGS = MeasureSettings()
 
@@ -32,7 +44,7 @@ SETTINGS = MeasureSettings()
     ],
 )
 def test_cpu_devices_take_cores_from_the_end(text, available, expected):
-    specs = devices.expand(text, range(available))
+    specs = devices.expand(text, [host(available)])
     assert [spec.cores for spec in specs] == expected
     assert [spec.name for spec in specs] == [f"cpu:{i}" for i in range(len(expected))]
 
@@ -43,7 +55,8 @@ def test_cpu_devices_take_cores_from_the_end(text, available, expected):
         ("cpu:3x1", "asks for 3 cores and this process may use 2"),
         ("cpu:4", "cpu:COUNTxCORES"),
         ("cpu:0x1", "cpu:COUNTxCORES"),
-        ("cuda", "not available in this version"),
+        ("cuda", "no GPU here.*--address"),
+        ("sim:1?gpus=1", "room for 0"),
         ("rpc://host:9190/key", "not available in this version"),
         ("cppu", "did you mean cpu"),
         ("sim:x", "sim:COUNT"),
@@ -53,13 +66,70 @@ def test_cpu_devices_take_cores_from_the_end(text, available, expected):
 )
 def test_a_wrong_specification_is_one_line_with_the_remedy(text, message):
     with pytest.raises(InputError, match=message) as error:
-        devices.expand(text, range(2))
+        devices.expand(text, [host(2)])
     assert "\n" not in str(error.value)
 
 
+def placed(text, there, **more):
+    return [(spec.node, spec.cores or spec.gpus) for spec in devices.expand(text, there, **more)]
+
+
+def test_a_cluster_has_a_cpu_device_a_machine_all_alike():
+    assert placed("cpu", hosts(4, 8)) == [("n0", (1, 2, 3)), ("n1", (5, 6, 7))]
+    other = host(4, name="b", processor="q", node="n2")
+    assert placed("auto", [*hosts(4), other]) == [("n0", (1, 2, 3))]
+    # A second node on the same machine has the same cores.
+    again = replace(hosts(4)[0], node="n9")
+    assert placed("cpu", [*hosts(4), again]) == [("n0", (1, 2, 3))]
+
+
+def test_counted_cpu_devices_go_where_most_cores_are_left():
+    assert placed("cpu:3x2", hosts(4, 6)) == [("n0", (2, 3)), ("n1", (2, 3)), ("n1", (4, 5))]
+    with pytest.raises(InputError, match="may use 4, 6"):
+        devices.expand("cpu:6x2", hosts(4, 6))
+
+
+def test_every_gpu_of_one_model_is_a_device():
+    there = [host(4, H100, H100, node="n0"), host(4, name="b", node="n1"), host(4, A100, node="n2")]
+    specs = devices.expand("cuda:h100", there)
+    assert [(spec.name, spec.node, spec.gpus) for spec in specs] == [
+        ("cuda:0", "n0", 1),
+        ("cuda:1", "n0", 1),
+    ]
+    assert (specs[0].model, specs[0].target) == ("NVIDIA H100", {"arch": "sm_90"})
+    assert placed("auto", there[2:], target="cuda") == [("n2", 1)]
+    with pytest.raises(InputError, match="do not mix: 1 x NVIDIA A100, 2 x NVIDIA H100; .*MODEL"):
+        devices.expand("cuda", there)
+    with pytest.raises(InputError, match="no GPU is a v100; there are 1 x NVIDIA A100, 2 x"):
+        devices.expand("cuda:v100", there)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("cuda", True),
+        ("cuda -arch=sm_90", True),
+        ("nvidia/nvidia-h100", True),
+        ('{"kind": "cuda"}', True),
+        ('{"tag": "nvidia/rtx4090"}', True),
+        ("native", False),
+        ("llvm -mcpu=skylake", False),
+        ('{"kind": "llvm"', False),
+    ],
+)
+def test_what_auto_means_follows_from_the_target(target, expected):
+    assert devices.is_cuda(target) == expected
+
+
+def test_simulated_devices_are_spread_and_take_gpus_where_they_are_to():
+    assert placed("sim:3", hosts(2, 2)) == [("n0", 0), ("n1", 0), ("n0", 0)]
+    there = [host(2, node="n0"), host(2, *[H100] * 4, node="n1")]
+    assert placed("sim:2?gpus=2", there) == [("n1", 2), ("n1", 2)]
+
+
 def test_the_rest_of_the_cores_is_for_everything_else():
-    assert free_cores(devices.expand("cpu:2x1", range(4)), range(4)) == (0, 1)
-    assert free_cores(devices.expand("cpu:1x2", range(2)), range(2)) == (0, 1)
+    assert free_cores(devices.expand("cpu:2x1", [host(4)]), range(4)) == (0, 1)
+    assert free_cores(devices.expand("cpu:1x2", [host(2)]), range(2)) == (0, 1)
 
 
 def test_a_core_is_one_processs_at_a_time(tmp_path, monkeypatch):

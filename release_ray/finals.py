@@ -1,0 +1,112 @@
+"""The finals: the fastest candidates of each task once more, side by side, before one is the best.
+
+The smallest of many noisy latencies is one that noise has made too small. And a search times a
+kernel again and again on the same data, so that its weights lie in the caches; in a network they
+come from memory, and another schedule may be the best. So finalists are measured in turns, with
+cold caches, more than once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from release_ray.core.statuses import Purpose
+from release_ray.database import Entry
+from release_ray.journal import Journal
+from release_ray.measure.jobs import Job
+from release_ray.measure.pool import MeasurePool
+from release_ray.records import FINALISTS, Record
+from release_ray.replay import replayed
+from release_ray.tasks import Task
+from release_ray.tuner import TaskState
+
+PASSES = 2
+_INVITED = 1.25
+"""Up to so many times a task's best latency a candidate may still turn out to be the best."""
+_STAYS = 1.1
+"""The same after a pass, of what the finals gave so far."""
+_POLL_S = 1.0
+
+
+@dataclass(frozen=True)
+class _Finalist:
+    task: Task
+    record: Record
+    entry: Entry
+
+
+def hold_finals(
+    states: Sequence[TaskState], journal: Journal, pool: MeasurePool, first_job: int
+) -> None:
+    """Measures the finalists of each task and writes the records that `Journal.best` goes by.
+
+    A task whose finalists were compared before, or that has only one, is left alone.
+
+    Args:
+        first_job: the pool has had jobs with all ids below it, and no others.
+    """
+    ids = itertools.count(first_job)
+    field = [finalist for state in states for finalist in _invited(state, journal)]
+    for _ in range(PASSES):
+        _measure(field, journal, pool, ids)
+        field = _remaining(field, journal)
+
+
+def _invited(state: TaskState, journal: Journal) -> list[_Finalist]:
+    planner = state.planner
+    best = journal.best(planner.task, FINALISTS)
+    fastest_s = min((r.latency_s for r in best if r.latency_s), default=inf)
+    near = [r for r in best if r.latency_s and r.latency_s <= _INVITED * fastest_s]
+    entries = [replayed(planner.task, planner.sketches, record) for record in near]
+    finalists = [
+        _Finalist(planner.task, record, entry)
+        for record, entry in zip(near, entries, strict=True)
+        if entry is not None
+    ]
+    compared = journal.finals(planner.task)
+    decided = all((f.record.sketch, f.record.decisions) in compared for f in finalists)
+    return [] if decided or len(finalists) < 2 else finalists
+
+
+def _measure(
+    field: Sequence[_Finalist], journal: Journal, pool: MeasurePool, ids: itertools.count[int]
+) -> None:
+    waiting = {next(ids): finalist for finalist in field}
+    pool.submit(
+        [
+            Job(
+                job_id,
+                finalist.task.workload,
+                finalist.entry.trace_json,
+                finalist.record.decisions,
+                finalist.record.latency_s,
+                Purpose.REMEASURE,
+            )
+            for job_id, finalist in waiting.items()
+        ]
+    )
+    while waiting:
+        for outcome in pool.wait(_POLL_S):
+            # What the search had called off too late may still come.
+            finalist = waiting.pop(outcome.job_id, None)
+            if finalist is not None:
+                journal.write_final(finalist.record, outcome)
+
+
+def _remaining(field: Sequence[_Finalist], journal: Journal) -> list[_Finalist]:
+    """Those that may still win."""
+    remaining = []
+    for _, group in itertools.groupby(field, key=lambda finalist: finalist.task.name):
+        finalists = list(group)
+        finals = journal.finals(finalists[0].task)
+        times_s = [finals.get((f.record.sketch, f.record.decisions)) or inf for f in finalists]
+        near = [
+            finalist
+            for finalist, seconds in zip(finalists, times_s, strict=True)
+            if seconds <= _STAYS * min(times_s) and seconds < inf
+        ]
+        remaining += near if len(near) > 1 else []
+    return remaining

@@ -1,0 +1,96 @@
+"""Whether a device can be believed: a fixed kernel, a canary, around every measurement.
+
+A neighbour on the host, a hog on the core, a processor that throttles: each makes a kernel slow
+for a while, and the latency a number that says nothing of the schedule. The canary has always the
+same work to do. Where it is slow around a measurement, that measurement is made again a moment
+later; where it stays slow, the latency is kept, and flagged. Pure: no clock, no compiler.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+DISTURBED = 1.2
+"""A canary so many times slower than usual is no accident."""
+ATTEMPTS = 3
+"""How often a measurement is made at most, to have an undisturbed one."""
+_WINDOW = 64
+_USUAL = 0.2
+
+
+class Watch:
+    """What a device's canaries have been like; the usual one is a fast one of the last `_WINDOW`.
+
+    So that a device which has become slower for good, because it throttles, is measured as it
+    is and does not repeat everything for ever.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=_WINDOW)
+
+    def heard(self, seconds: float) -> None:
+        """Takes in a canary's time."""
+        self._seconds.append(seconds)
+
+    @property
+    def usual_s(self) -> float | None:
+        """Seconds of an undisturbed canary; None before the first."""
+        if not self._seconds:
+            return None
+        return sorted(self._seconds)[int(_USUAL * (len(self._seconds) - 1))]
+
+
+@dataclass(frozen=True)
+class Watched(Generic[T]):
+    """A measurement, and how the device was around it."""
+
+    value: T
+    slowdown: float
+    """Of the canary against the usual one; about 1 where nothing disturbed the device."""
+    canaries_s: tuple[float, ...]
+
+    @property
+    def disturbed(self) -> bool:
+        return self.slowdown > DISTURBED
+
+    @property
+    def warning(self) -> str:
+        """One line about the disturbance; empty where there was none."""
+        if not self.disturbed:
+            return ""
+        return f"the device was disturbed: a fixed kernel took {self.slowdown:.1f} times the usual"
+
+
+def watched(
+    measure: Callable[[], T],
+    canary_s: Callable[[], float],
+    *,
+    usual_s: float | None,
+    pause: Callable[[], bool],
+) -> Watched[T]:
+    """The first undisturbed measurement, or the least disturbed of `ATTEMPTS`.
+
+    Args:
+        measure: makes one.
+        canary_s: runs the canary; its seconds.
+        usual_s: what the canary usually takes; None where nothing is known yet.
+        pause: waits before the next attempt; False where there is no time for one.
+    """
+    canaries = [canary_s()]
+    best: Watched[T] | None = None
+    for attempt in range(1, ATTEMPTS + 1):
+        value = measure()
+        canaries.append(canary_s())
+        slowdown = max(canaries[-2:]) / (usual_s or min(canaries))
+        if best is None or slowdown < best.slowdown:
+            best = Watched(value, slowdown, ())
+        if not best.disturbed or attempt == ATTEMPTS or not pause():
+            break
+        canaries.append(canary_s())
+    assert best is not None
+    return replace(best, canaries_s=tuple(canaries))

@@ -1,0 +1,71 @@
+"""CUDA devices: one GPU each. Ray gives an actor its GPU, and with it the index."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar
+
+from release_ray.core.errors import InputError
+from release_ray.core.settings import MeasureSettings
+from release_ray.measure.devices.base import CandidateBuilder, DeviceKind, DeviceWorker
+from release_ray.measure.devices.compiled import ChildBuilder, ChildWorker
+from release_ray.measure.hosts import Gpu, Host
+from release_ray.measure.jobs import DeviceSpec
+
+
+class CudaKind(DeviceKind):
+    """`cuda`: every GPU of the cluster, which must be of one model; or `cuda:MODEL`.
+
+    MODEL is any part of the name that the driver gives them, in any case: `cuda:h200`.
+    """
+
+    name: ClassVar[str] = "cuda"
+    builds: ClassVar[bool] = False
+
+    def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
+        there = [(host, gpu) for host in hosts for gpu in host.gpus]
+        if not there:
+            raise InputError(
+                "devices: no GPU here; name a cluster that has some with --address, or use"
+                " --devices cpu"
+            )
+        wanted = options.strip().casefold()
+        chosen = [(host, gpu) for host, gpu in there if wanted in gpu.model.casefold()]
+        if not chosen:
+            raise InputError(f"devices: no GPU is a {options}; there are {_counted(there)}")
+        if len({gpu.model for _, gpu in chosen}) > 1:
+            raise InputError(
+                f"devices: GPUs of several models do not mix: {_counted(chosen)}; choose one with"
+                " --devices cuda:MODEL"
+            )
+        return [
+            DeviceSpec(
+                f"cuda:{i}",
+                self.name,
+                gpus=1,
+                node=host.node,
+                model=gpu.model,
+                target=gpu.target,
+            )
+            for i, (host, gpu) in enumerate(chosen)
+        ]
+
+    def builder(
+        self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str
+    ) -> CandidateBuilder:
+        return ChildBuilder(cores, settings, target_kind)
+
+    def worker(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> DeviceWorker:
+        return CudaWorker(spec, settings, target_kind)
+
+
+class CudaWorker(ChildWorker):
+    """Times kernels on the one GPU that this actor's environment shows. CUDA runs in the child."""
+
+    device: ClassVar[str] = "cuda"
+
+
+def _counted(found: Sequence[tuple[Host, Gpu]]) -> str:
+    models = Counter(gpu.model for _, gpu in found)
+    return ", ".join(f"{count} x {model}" for model, count in sorted(models.items()))

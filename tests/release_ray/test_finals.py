@@ -1,0 +1,150 @@
+"""The finals: who is invited, who stays, and that the records then name the winner."""
+
+from types import SimpleNamespace
+
+import pytest
+from search_fakes import planner, settings
+
+from release_ray import finals
+from release_ray.accounting import Stopwatch
+from release_ray.core.statuses import Purpose, Status
+from release_ray.database import Entry
+from release_ray.finals import hold_finals
+from release_ray.journal import Journal
+from release_ray.records import Record, Records, now
+from release_ray.testing import synthetic
+from release_ray.tuner import TaskState
+
+TASK = synthetic.bowl()
+
+
+class Pool:
+    """Measures as it is told: seconds by decisions; None for a crash. Keeps the jobs."""
+
+    def __init__(self, cold_s):
+        self.cold_s = cold_s
+        self.jobs = []
+        self._waiting = []
+
+    def submit(self, jobs):
+        self.jobs += jobs
+        self._waiting += jobs
+
+    def wait(self, timeout_s):
+        # One that nobody asked for: a trial that was called off too late.
+        stray = SimpleNamespace(job_id=0)
+        waiting, self._waiting = self._waiting, []
+        return [stray, *(self._outcome(job) for job in waiting)]
+
+    def _outcome(self, job):
+        seconds = self.cold_s[job.decisions]
+        return SimpleNamespace(
+            job_id=job.id,
+            status=Status.OK if seconds else Status.CRASH,
+            latency_s=seconds,
+            bound_s=None,
+            message="" if seconds else "killed by SIGSEGV",
+            device="fake:0",
+            host="here",
+            build_s=0.1,
+            run_s=0.1,
+        )
+
+
+def decisions_of(number):
+    return f"[[{number},1]]"
+
+
+@pytest.fixture
+def hold(tmp_path, monkeypatch):
+    """Holds finals of one task whose trials took `trials_s`; gives the pool and the order."""
+    monkeypatch.setattr(
+        finals,
+        "replayed",
+        lambda task, sketches, r: (
+            None if r.decisions == decisions_of(99) else Entry(task, r.decisions, r.latency_s)
+        ),
+    )
+    with Records.open(tmp_path / "records.db") as records:
+
+        def hold(trials_s, cold_s):
+            journal = Journal(records, settings(), simulated=False, fresh=False, watch=Stopwatch())
+            state = TaskState(planner(TASK, settings(), name="task"), 1, 1e6)
+            task = state.planner.task
+            for number, seconds in trials_s.items():
+                records.append(trial(journal, task, number, seconds))
+            pool = Pool({decisions_of(n): s for n, s in cold_s.items()})
+            hold_finals([state], journal, pool, first_job=10)
+            order = [int(r.decisions[2:].split(",")[0]) for r in journal.best(task, 10)]
+            return pool, order, records.history(simulated=False).all()
+
+        yield hold
+
+
+def trial(journal, task, number, latency_s):
+    return Record(
+        task=task.name,
+        workload=task.workload.key,
+        target=task.workload.target_json,
+        sketch=0,
+        decisions=decisions_of(number),
+        purpose=Purpose.TRIAL,
+        status=Status.OK,
+        latency_s=latency_s,
+        bound_s=None,
+        message="",
+        device="fake:0",
+        host="here",
+        measure_settings="{}",
+        build_s=0.1,
+        run_s=0.1,
+        round=0,
+        policy="ppo",
+        sampler="adaptive",
+        seed=0,
+        run_id=journal._run_id,
+        created_at=now(),
+        tvm_version="0",
+    )
+
+
+def test_the_near_ones_are_measured_in_turns_and_the_fastest_wins(hold):
+    pool, order, records = hold(
+        {1: 1.0e-3, 2: 1.1e-3, 3: 1.2e-3, 4: 1.3e-3}, {1: 5e-3, 2: 2.9e-3, 3: 3.0e-3}
+    )
+    assert order == [2, 3, 1, 4]
+    assert {job.purpose for job in pool.jobs} == {Purpose.REMEASURE}
+    assert [job.decisions for job in pool.jobs] == [decisions_of(n) for n in (1, 2, 3, 2, 3)]
+    assert [job.id for job in pool.jobs] == [10, 11, 12, 13, 14]
+    assert pool.jobs[1].best_s == 1.1e-3
+    finalists = [r for r in records if r.purpose is Purpose.REMEASURE]
+    assert [r.latency_s for r in finalists] == [5e-3, 2.9e-3, 3.0e-3, 2.9e-3, 3.0e-3]
+    assert {(r.policy, r.device) for r in finalists} == {("ppo", "fake:0")}
+
+
+def test_a_lonely_candidate_needs_no_finals(hold):
+    pool, order, _ = hold({1: 1e-3, 2: 2e-3}, {})
+    assert (pool.jobs, order) == ([], [1, 2])
+
+
+def test_a_decided_task_is_not_measured_again_until_a_new_one_comes_near(hold):
+    cold = {1: 2e-3, 2: 1e-3}
+    first, order, _ = hold({1: 1e-3, 2: 1.05e-3}, cold)
+    assert (len(first.jobs), order) == (2, [2, 1])
+    again, order, _ = hold({}, cold)
+    assert (again.jobs, order) == ([], [2, 1])
+    once_more, order, _ = hold({3: 0.9e-3}, {**cold, 3: 3e-3})
+    assert {job.decisions for job in once_more.jobs} == {decisions_of(n) for n in (1, 2, 3)}
+    assert order == [2, 1, 3]
+
+
+def test_one_that_crashes_in_the_finals_is_out(hold):
+    _, order, records = hold({1: 1e-3, 2: 1.1e-3, 3: 1.15e-3}, {1: None, 2: 3e-3, 3: 2e-3})
+    assert order == [3, 2]
+    assert [r.message for r in records if r.status is Status.CRASH] == ["killed by SIGSEGV"]
+
+
+def test_one_that_cannot_be_replayed_is_left_out(hold):
+    pool, order, _ = hold({99: 1e-3, 2: 1.1e-3, 3: 1.15e-3}, {2: 3e-3, 3: 2e-3})
+    assert decisions_of(99) not in {job.decisions for job in pool.jobs}
+    assert order == [3, 2, 99]
