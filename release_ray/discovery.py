@@ -13,7 +13,7 @@ from release_ray.measure.jobs import Canary, DeviceSpec
 from release_ray.measure.pool import MeasurePool
 from release_ray.measure.pool_actor import DeviceStats
 from release_ray.measure.process import ChildFailure
-from release_ray.prepare import target_for
+from release_ray.prepare import target_for, told_target
 from release_ray.targets import back_end
 
 
@@ -40,8 +40,9 @@ def examine_devices(settings: TuneSettings, address: str | None) -> list[DeviceR
         hosts = cluster.hosts(stack, address)
         devices = expand(settings.devices, hosts, target=settings.target)
         stack.enter_context(cluster.connected(address))
-        target_kind = back_end(target_for(settings, devices))
-        pool = MeasurePool.start(devices, 0, settings.measure, target_kind)
+        target = target_for(settings, devices)
+        devices = told_target(devices, target)
+        pool = MeasurePool.start(devices, 0, settings.measure, back_end(target))
         stack.callback(pool.shutdown)
         try:
             pool.ready()

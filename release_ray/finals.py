@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from release_ray.core.settings import MeasureSettings
 from release_ray.core.statuses import Purpose
 from release_ray.database import Entry
 from release_ray.journal import Journal
@@ -39,19 +40,24 @@ class _Finalist:
 
 
 def hold_finals(
-    states: Sequence[TaskState], journal: Journal, pool: MeasurePool, first_job: int
+    states: Sequence[TaskState],
+    journal: Journal,
+    pool: MeasurePool,
+    settings: MeasureSettings,
+    first_job: int,
 ) -> None:
     """Measures the finalists of each task and writes the records that `Journal.best` goes by.
 
     A task whose finalists were compared before, or that has only one, is left alone.
 
     Args:
+        settings: how candidates are measured.
         first_job: the pool has had jobs with all ids below it, and no others.
     """
     ids = itertools.count(first_job)
     field = [finalist for state in states for finalist in _invited(state, journal)]
     for _ in range(PASSES):
-        _measure(field, journal, pool, ids)
+        _measure(field, journal, pool, settings, ids)
         field = _remaining(field, journal)
 
 
@@ -72,7 +78,11 @@ def _invited(state: TaskState, journal: Journal) -> list[_Finalist]:
 
 
 def _measure(
-    field: Sequence[_Finalist], journal: Journal, pool: MeasurePool, ids: itertools.count[int]
+    field: Sequence[_Finalist],
+    journal: Journal,
+    pool: MeasurePool,
+    settings: MeasureSettings,
+    ids: itertools.count[int],
 ) -> None:
     waiting = {next(ids): finalist for finalist in field}
     pool.submit(
@@ -84,6 +94,7 @@ def _measure(
                 finalist.record.decisions,
                 finalist.record.latency_s,
                 Purpose.REMEASURE,
+                settings,
             )
             for job_id, finalist in waiting.items()
         ]

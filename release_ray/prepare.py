@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tvm.ir import IRModule
 from tvm.target import Target
@@ -18,7 +19,7 @@ from release_ray.measure.jobs import DeviceSpec
 from release_ray.networks import Network
 from release_ray.networks.files import first_line
 from release_ray.networks.pipeline import prepare_graph
-from release_ray.targets import resolve
+from release_ray.targets import resolve, target_json
 from release_ray.tasks import Task, extract
 
 
@@ -69,6 +70,12 @@ def target_for(settings: TuneSettings, devices: Sequence[DeviceSpec]) -> Target:
     if not devices:
         return resolve(settings.target, 1)
     return resolve(settings.target, max(1, len(devices[0].cores)), devices[0].target)
+
+
+def told_target(devices: Sequence[DeviceSpec], target: Target) -> list[DeviceSpec]:
+    """The devices; boards, which cannot be asked what they are, with the target that they are."""
+    config = json.loads(target_json(target))
+    return [replace(device, target=config) if device.address else device for device in devices]
 
 
 def select(tasks: Sequence[Task], globs: Sequence[str]) -> list[Task]:

@@ -21,7 +21,7 @@ from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.configuration import load_settings
 from release_ray.core.settings import TuneSettings
 from release_ray.events import Listener, Stage
-from release_ray.measure.devices import expand
+from release_ray.measure.devices import expand, grows
 from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
@@ -184,12 +184,13 @@ def _start(
 ) -> _Started:
     """Starts Ray, then the pool, while a thread loads the network."""
 
-    def resolve() -> str:
-        """The back end that the pool's compilers are to register."""
-        from release_ray.prepare import target_for
+    def resolve() -> tuple[str, list[DeviceSpec]]:
+        """The back end that the pool's compilers are to register, and devices told their target."""
+        from release_ray.prepare import target_for, told_target
         from release_ray.targets import back_end
 
-        return back_end(target_for(settings, devices))
+        target = target_for(settings, devices)
+        return back_end(target), told_target(devices, target)
 
     def prepare() -> Prepared:
         # What follows is imported here too, while there is time.
@@ -201,10 +202,18 @@ def _start(
         return prepared
 
     loader = stack.enter_context(ThreadPoolExecutor(1, "load"))
-    resolved: Future[str] = loader.submit(resolve)
+    resolved: Future[tuple[str, list[DeviceSpec]]] = loader.submit(resolve)
     prepared: Future[Prepared] = loader.submit(prepare)
     stack.enter_context(cluster.connected(address))
-    pool = MeasurePool.start(devices, settings.builders, settings.measure, resolved.result(), hosts)
+    target_kind, told = resolved.result()
+    pool = MeasurePool.start(
+        told,
+        settings.builders,
+        settings.measure,
+        target_kind,
+        hosts,
+        grows(told, settings.devices, target=settings.target) if hosts[0].node else "",
+    )
     stack.callback(pool.shutdown)
     sampler = RemoteSampler(settings.sampler)
     stack.callback(sampler.close)

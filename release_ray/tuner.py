@@ -297,6 +297,7 @@ class Tuner:
                     decisions=candidate.decisions,
                     best_s=state.planner.best_s,
                     purpose=Purpose.TRIAL,
+                    settings=self._settings.measure,
                 )
                 for job, candidate in jobs.items()
             ]

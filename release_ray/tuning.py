@@ -10,11 +10,13 @@ import policies
 from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.core.errors import Interrupted, WorkFailed
 from release_ray.core.settings import TuneSettings
+from release_ray.database import write_database
 from release_ray.deploy import Deployment, choose_winners, deploy
 from release_ray.events import Listener, RunStarted, Stage, TaskSummary
 from release_ray.finals import hold_finals
 from release_ray.journal import Journal
 from release_ray.measure.devices import device_kind
+from release_ray.measure.devices.base import DeviceKind
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
 from release_ray.planner import TaskPlanner
@@ -47,9 +49,9 @@ class Parts:
     meter: CpuMeter
 
     @property
-    def simulated(self) -> bool:
-        """Whether what is measured is made up."""
-        return device_kind(self.devices[0].kind).simulated
+    def kind(self) -> DeviceKind:
+        """Of the devices, which are all of one."""
+        return device_kind(self.devices[0].kind)
 
 
 def execute(parts: Parts) -> Result:
@@ -68,7 +70,7 @@ def execute(parts: Parts) -> Result:
         journal = Journal(
             records,
             parts.settings,
-            simulated=parts.simulated,
+            simulated=parts.kind.simulated,
             fresh=parts.fresh,
             watch=parts.watch,
         )
@@ -131,7 +133,7 @@ class _Run:
             if self._tuner.devices_lost:
                 raise WorkFailed(f"{self._tuner.devices_lost}; everything measured is kept")
             # What a simulated device says is no reason to compile anything.
-            deployment = None if self._parts.simulated else self._deploy()
+            deployment = None if self._parts.kind.simulated else self._deploy()
             self._progress.update(tuning=False)
         except KeyboardInterrupt:
             raise Interrupted(self._end("interrupted")) from None
@@ -186,18 +188,29 @@ class _Run:
         for state in self._states:
             state.planner.save(models)
 
-    def _deploy(self) -> Deployment:
+    def _deploy(self) -> Deployment | None:
+        """Leaves the database, and where devices run whole networks the checked library."""
         prepared, pool, workdir = self._parts.prepared, self._parts.pool, self._parts.workdir
 
         def stage(name: str) -> None:
             self._parts.listener(Stage(name))
 
         stage("measuring the fastest of each task side by side")
-        hold_finals(self._states, self._journal, pool, self._tuner.submitted)
+        hold_finals(
+            self._states,
+            self._journal,
+            pool,
+            self._parts.settings.measure,
+            self._tuner.submitted,
+        )
         stage("checking the best of each task against the unscheduled operator")
         winners = choose_winners(self._states, self._journal, pool)
         if not winners:
             raise WorkFailed("no candidate of any task could be checked and gave the right output")
+        if not self._parts.kind.runs_networks:
+            stage("writing the database: these devices run kernels alone, so no model is made")
+            write_database(workdir.path, winners)
+            return None
         return deploy(
             prepared.network,
             prepared.module,

@@ -40,6 +40,10 @@ class Report:
     """None where a build went well."""
     overhead_cpu_s: float
     """CPU-seconds so far of the actor and its clean parent, which no outcome accounts for."""
+    unfit: str = ""
+    """Why the device is of no use any more. Its outcome then says nothing of the candidate."""
+    disturbed: bool = False
+    """Whether the latency was kept although a canary was slow around it."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,8 @@ class DeviceActor:
         self._worker.close()
 
     def _report(self, outcome: Outcome) -> Report:
-        return Report(outcome, time.process_time() + self._worker.overhead_cpu_s())
+        overhead = time.process_time() + self._worker.overhead_cpu_s()
+        return Report(outcome, overhead, self._worker.unfit, self._worker.disturbed)
 
 
 def _started(worker: CandidateBuilder | DeviceWorker) -> Started | Failure:
@@ -130,7 +135,7 @@ def _started(worker: CandidateBuilder | DeviceWorker) -> Started | Failure:
     if failure is not None:
         return failure
     overhead = time.process_time() + worker.overhead_cpu_s()
-    gpu = ",".join(str(index) for index in ray.get_gpu_ids())
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "") if ray.get_gpu_ids() else ""
     return Started(platform.node(), os.getpid(), overhead, gpu)
 
 

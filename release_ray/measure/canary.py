@@ -13,12 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from release_ray.measure.process import ChildFailure
+
 T = TypeVar("T")
 
 DISTURBED = 1.2
 """A canary so many times slower than usual is no accident."""
 ATTEMPTS = 3
 """How often a measurement is made at most, to have an undisturbed one."""
+CHANCES = 3
+"""How often a canary may fail before its device is given up."""
 _WINDOW = 64
 _USUAL = 0.2
 
@@ -71,6 +75,7 @@ def watched(
     canary_s: Callable[[], float],
     *,
     usual_s: float | None,
+    matters: Callable[[T, float], bool],
     pause: Callable[[], bool],
 ) -> Watched[T]:
     """The first undisturbed measurement, or the least disturbed of `ATTEMPTS`.
@@ -79,6 +84,7 @@ def watched(
         measure: makes one.
         canary_s: runs the canary; its seconds.
         usual_s: what the canary usually takes; None where nothing is known yet.
+        matters: whether a measurement is worth another attempt, made with such a slowdown.
         pause: waits before the next attempt; False where there is no time for one.
     """
     canaries = [canary_s()]
@@ -89,8 +95,24 @@ def watched(
         slowdown = max(canaries[-2:]) / (usual_s or min(canaries))
         if best is None or slowdown < best.slowdown:
             best = Watched(value, slowdown, ())
-        if not best.disturbed or attempt == ATTEMPTS or not pause():
+        if not best.disturbed or attempt == ATTEMPTS or not matters(value, slowdown):
+            break
+        if not pause():
             break
         canaries.append(canary_s())
     assert best is not None
     return replace(best, canaries_s=tuple(canaries))
+
+
+def unfit(canary: Callable[[], object]) -> str:
+    """Why a device is of no use any more, after one of its measurements has failed.
+
+    Empty where the canary lives: then it is the candidate that is to blame.
+    """
+    for attempt in range(1, CHANCES + 1):
+        try:
+            canary()
+            return ""
+        except ChildFailure as failure:
+            reason = f"its canary failed {attempt} times: {failure}"
+    return reason

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from release_ray.core.settings import MeasureSettings
 from release_ray.core.statuses import Purpose, Status
 
 
@@ -41,6 +42,8 @@ class Job:
     """The best latency known when the job was planned: it bounds how long a slow one runs."""
     purpose: Purpose = Purpose.TRIAL
     """`remeasure` is timed to the end, and with cold caches."""
+    settings: MeasureSettings = MeasureSettings()
+    """How it is built and timed."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class DeviceSpec:
     """What is measured on: the processor's or the GPU's name."""
     target: Mapping[str, Any] = field(default_factory=dict)
     """What a target for the device must say of it."""
+    address: str = ""
+    """Of the tracker that hands it out."""
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import logging
 import os
 import sys
+import time
+import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +20,38 @@ from ray.exceptions import RayError
 
 from release_ray.core.errors import InputError, WorkFailed
 from release_ray.core.settings import MeasureSettings
-from release_ray.measure.actors import BuilderActor, DeviceActor, Failure
+from release_ray.measure.actors import Failure
 from release_ray.measure.devices import device_kind
 from release_ray.measure.devices.cores import Aside
 from release_ray.measure.hosts import Host, this_host
 from release_ray.measure.jobs import Canary, DeviceSpec, Job, Outcome
-from release_ray.measure.placement import here, on_node, spread_builders
-from release_ray.measure.pool_actor import PoolActor, PoolStats
+from release_ray.measure.lease import Lease
+from release_ray.measure.placement import here, spread_builders
+from release_ray.measure.pool_actor import PoolActor, PoolPlan, PoolStats
 
 logger = logging.getLogger(__name__)
 
-MAX_RESTARTS = 3
-"""How often Ray starts a crashed builder or device actor again."""
-_GRACE_S = 2.0
+NAMESPACE = "release_ray"
+PROTOCOL = 1
+"""Changes with what driver and pool say to each other: other versions have pools of their own."""
+_JOIN_S = 30.0
+_LEAVE_S = 5.0
+_RETRY_S = 0.2
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 class MeasurePool:
-    """Builders and devices at work on a cluster. `start` makes one; `shutdown` ends it."""
+    """A run's share in builders and devices at work on a cluster.
 
-    def __init__(
-        self, pool: ActorHandle, workers: Sequence[ActorHandle], specs: Sequence[DeviceSpec]
-    ) -> None:
+    `start` makes the pool, or joins the one that other runs have made of the same devices;
+    `shutdown` leaves it, and the last one ends it. So does the end of the process, whatever it is.
+    """
+
+    def __init__(self, pool: ActorHandle, lease: Lease, run: str, plan: PoolPlan) -> None:
         self._pool = pool
-        self._workers = tuple(workers)
-        self._specs = tuple(specs)
+        self._lease = lease
+        self._run = run
+        self._plan = plan
         self._received = 0
         self._aside: Aside | None = None
 
@@ -51,6 +62,7 @@ class MeasurePool:
         settings: MeasureSettings,
         target_kind: str = "llvm",
         hosts: Sequence[Host] | None = None,
+        grows: str = "",
     ) -> MeasurePool:
         """A pool whose actors are on their way up; jobs may be submitted at once.
 
@@ -60,38 +72,47 @@ class MeasurePool:
             devices: at least one, all real or all simulated.
             builders: actors that only build; 0 leaves building to the devices. Default: as many
                 as `spread_builders` finds room for.
+            settings: of the pool as a whole; how a job is measured is in the job.
             target_kind: TVM's name of the target kind, such as `llvm`.
             hosts: where builders may be; default: this machine.
+            grows: what finds more such devices (`devices.grows`) on nodes that join later.
 
         Raises:
             InputError: devices that do not go together.
+            WorkFailed: the pool cannot be reached.
         """
         if not devices:
             raise InputError("devices: none given; use --devices auto")
         if len({device_kind(device.kind).simulated for device in devices}) > 1:
             raise InputError("devices: real and simulated ones do not mix; ask for one sort")
-        common = (tuple(devices), settings, target_kind)
         nodes = spread_builders(hosts or [this_host()], devices, builders)
-        device_actors = {
-            spec.name: _actor(
-                DeviceActor, _device_cpus(spec), num_gpus=spec.gpus, **on_node(spec.node)
-            ).remote(spec, *common)
-            for spec in devices
-        }
-        cpus = _builder_cpus(devices, len(nodes))
-        builder_actors = {
-            f"builder:{i}": _actor(BuilderActor, cpus, **on_node(node)).remote(*common)
-            for i, node in enumerate(nodes)
-        }
-        pool = _actor(PoolActor, 0, max_restarts=0).remote(
-            builder_actors, device_actors, tuple(devices), settings
+        plan = PoolPlan(
+            devices=tuple(devices),
+            builders=tuple(nodes),
+            settings=settings,
+            target_kind=target_kind,
+            cpus=_reserved_cpus(devices, len(nodes)),
+            grows=grows,
         )
-        pool.start.remote()
-        return MeasurePool(pool, [*builder_actors.values(), *device_actors.values()], devices)
+        run = uuid.uuid4().hex
+        deadline = time.monotonic() + _JOIN_S
+        while True:
+            pool = _named(plan)
+            try:
+                answer = _value(ray.get(pool.start.remote(target_kind)))
+                if answer is not None:
+                    return MeasurePool(pool, Lease(answer, run), run, plan)
+                reason = "it is ending"
+            except (RayError, OSError) as error:
+                reason = str(error).splitlines()[0]
+            # One that was just ending has its name for a moment longer.
+            if time.monotonic() > deadline:
+                raise WorkFailed(f"the measurement pool cannot be joined: {reason}")
+            time.sleep(_RETRY_S)
 
     @property
     def devices(self) -> tuple[DeviceSpec, ...]:
-        return self._specs
+        return self._plan.devices
 
     def ready(self) -> None:
         """Waits until every device, and a builder, is up, and gets out of the devices' way.
@@ -109,25 +130,25 @@ class MeasurePool:
                 raise failure.error
             raise WorkFailed(f"devices: {failure.error}")
         if self._aside is None:
-            self._aside = Aside(here(self._specs))
+            self._aside = Aside(here(self._plan.devices))
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queues jobs after those that are queued. Each will have exactly one outcome."""
-        self._ask(self._pool.submit.remote(list(jobs)))
+        self._ask(self._pool.submit.remote(self._run, list(jobs)))
 
     def withdraw(self) -> list[int]:
         """Takes back the jobs that no device was sent, and returns their ids.
 
         They will have no outcome; those that a builder or a device is at will have theirs.
         """
-        return self._ask(self._pool.withdraw.remote())
+        return self._ask(self._pool.withdraw.remote(self._run))
 
     def wait(self, timeout_s: float) -> list[Outcome]:
         """Outcomes that came since the last call; waits for one, at most `timeout_s`.
 
         An interrupted call loses none: the next one has them.
         """
-        outcomes = self._ask(self._pool.next_outcomes.remote(self._received, timeout_s))
+        outcomes = self._ask(self._pool.next_outcomes.remote(self._run, self._received, timeout_s))
         self._received += len(outcomes)
         return outcomes
 
@@ -154,19 +175,15 @@ class MeasurePool:
 
     def stats(self) -> PoolStats:
         """What the pool has done so far."""
-        return self._ask(self._pool.stats.remote())
+        return self._ask(self._pool.stats.remote(self._run))
 
     def shutdown(self) -> None:
-        """Ends all actors and their child processes, whatever they are doing."""
+        """Leaves the pool; if nobody else uses it, all its actors and child processes end."""
         if self._aside is not None:
             self._aside.end()
-        ray.kill(self._pool)
-        # Asked first, an actor gives its device back in order; a busy one is killed, and the
-        # kernel then kills its children.
-        stops: list[Any] = [worker.stop.remote() for worker in self._workers]
-        ray.wait(stops, num_returns=len(stops), timeout=_GRACE_S)
-        for worker in self._workers:
-            ray.kill(worker)
+        with suppress(RayError):
+            ray.get(self._pool.leave.remote(self._run), timeout=_LEAVE_S)
+        self._lease.release()
 
     @staticmethod
     def _ask(reply: ray.ObjectRef) -> Any:
@@ -182,24 +199,35 @@ def _value(answer: Any) -> Any:
     return answer
 
 
-def _actor(of: type, num_cpus: int, max_restarts: int = MAX_RESTARTS, **options: Any) -> Any:
-    return ray.remote(of).options(
-        num_cpus=num_cpus, max_restarts=max_restarts, runtime_env=_runtime_env(), **options
-    )
+def _named(plan: PoolPlan) -> ActorHandle:
+    """The pool of those devices, which is made if there is none."""
+    # A pool that grows has other devices by and by, and is the same pool.
+    devices = plan.grows or repr(plan.devices)
+    digest = hashlib.sha256(devices.encode()).hexdigest()[:12]
+    actor: Any = ray.remote(PoolActor)
+    return actor.options(
+        name=f"pool-{PROTOCOL}-{digest}",
+        namespace=NAMESPACE,
+        # Its runs come and go; it ends itself after the last.
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=0,
+        runtime_env=_runtime_env(),
+    ).remote(plan)
 
 
-def _device_cpus(spec: DeviceSpec) -> int:
-    """CPUs a device reserves: its cores, or one that drives a GPU."""
-    return len(spec.cores) or (1 if spec.gpus and not device_kind(spec.kind).simulated else 0)
+def _reserved_cpus(devices: Sequence[DeviceSpec], builders: int) -> tuple[int, int]:
+    """CPUs of a builder, and of a device without cores of its own.
 
-
-def _builder_cpus(devices: Sequence[DeviceSpec], builders: int) -> int:
-    """CPUs a builder reserves: 1, or 0 where Ray has fewer, for it would never be started."""
-    wanted = sum(_device_cpus(device) for device in devices)
-    if not wanted:
-        return 0
-    wanted += builders
-    return 1 if wanted <= ray.cluster_resources().get("CPU", 0) else 0
+    A GPU needs one to be driven. Builders reserve none where Ray has too few, for then they would
+    never be started.
+    """
+    simulated = device_kind(devices[0].kind).simulated
+    of_device = 0 if simulated else 1
+    wanted = sum(len(device.cores) or of_device for device in devices)
+    fits = wanted + builders <= ray.cluster_resources().get("CPU", 0)
+    return (1 if fits and not simulated else 0), of_device
 
 
 def _runtime_env() -> dict[str, Any]:

@@ -1,5 +1,9 @@
 """The scheduler's Ray front: an asyncio actor that turns its commands into calls of actors.
 
+It starts the builders and devices, so they end with it. Several runs may share it: each holds a
+lease, gets its own outcomes back, and its fair share of the devices; when the last lease has ended
+the pool ends itself, whatever its builders and devices are doing.
+
 Artifacts pass from a builder to a device by reference; neither this actor nor the driver unpacks
 them. Outcomes stay here until the driver has said that it has them, so that an interrupted call
 loses none.
@@ -8,22 +12,30 @@ loses none.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayError
 
+from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
-from release_ray.measure.actors import Failure, Report, Started
-from release_ray.measure.devices import device_kind
+from release_ray.measure.actors import BuilderActor, DeviceActor, Failure, Report, Started
+from release_ray.measure.devices import device_kind, expand
 from release_ray.measure.devices.cores import leave_cores
+from release_ray.measure.hosts import Host, cluster_hosts
 from release_ray.measure.jobs import DeviceSpec, Job, Outcome
-from release_ray.measure.placement import here
+from release_ray.measure.lease import LeaseOffice
+from release_ray.measure.metrics import PoolMetrics
+from release_ray.measure.placement import here, on_node, spread_builders
 from release_ray.measure.process import Dead
 from release_ray.measure.scheduler import (
     Build,
@@ -36,6 +48,18 @@ from release_ray.measure.scheduler import (
 
 logger = logging.getLogger(__name__)
 
+MAX_RESTARTS = 3
+"""How often Ray starts a crashed builder or device actor again."""
+UNUSED_S = 60.0
+"""How long a new pool waits for its first run."""
+STOP_S = 1.0
+"""How long builders and devices have to give everything back, when the pool ends."""
+GROW_S = 2.0
+"""How often the pool looks for new nodes, if it may grow."""
+METRICS_S = 5.0
+"""How often queues and utilisation are shown."""
+PLACE_TIMEOUT_S = 120.0
+"""How long Ray may take to find a place for an actor, and to start it there."""
 RETURN_TIMEOUT_S = 60.0
 """How long an actor that went away may take to be back."""
 _RETRY_S = 0.2
@@ -54,6 +78,8 @@ class DeviceStats:
     host: str
     gpu: str
     """The GPU's index on its host; empty for none."""
+    disturbed: int
+    """Measurements that were kept although a canary was slow around them."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +89,10 @@ class PoolStats:
     devices: dict[str, DeviceStats]
     queues: dict[str, int]
     """Jobs not begun (`pending`) and being built (`building`), artifacts that wait (`ready`)."""
+    runs: int
+    """How many share the pool."""
     statuses: dict[str, int]
+    """Of the run that asks, as the next two."""
     build_cpu_s: float
     run_cpu_s: float
     overhead_cpu_s: float
@@ -74,6 +103,32 @@ class PoolStats:
     """The last message of each builder or device that went away."""
     pids: dict[str, int]
     """Of the builder and device actors that are or were up."""
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """What a pool is to be made of. Runs that ask for the same devices share the first one's."""
+
+    devices: tuple[DeviceSpec, ...]
+    builders: tuple[str, ...]
+    """The node of each builder; empty: anywhere."""
+    settings: MeasureSettings
+    target_kind: str
+    cpus: tuple[int, int]
+    """That Ray sets aside for a builder, and for a GPU's or a simulated device's actor."""
+    grows: str = ""
+    """What finds more such devices on nodes that join the cluster later; empty: none are wanted."""
+
+
+@dataclass
+class _Run:
+    """One user of the pool."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    delivered: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    build_cpu_s: float = 0.0
+    run_cpu_s: float = 0.0
 
 
 @dataclass
@@ -91,43 +146,62 @@ class _Place:
     build_s: float = 0.0
     host: str = ""
     gpu: str = ""
+    disturbed: int = 0
 
 
 class PoolActor:
     """See the module. Nothing happens before `start`, which may come after other calls."""
 
-    def __init__(
-        self,
-        builders: Mapping[str, ActorHandle],
-        devices: Mapping[str, ActorHandle],
-        specs: Sequence[DeviceSpec],
-        settings: MeasureSettings,
-    ) -> None:
-        leave_cores(here(specs))
-        self._scheduler = Scheduler(max_waiting=settings.max_in_flight)
-        self._places = {name: _Place(handle) for name, handle in {**builders, **devices}.items()}
-        self._builders = tuple(builders)
-        self._specs = {spec.name: spec for spec in specs}
-        self._outcomes: list[Outcome] = []
-        self._delivered = 0
+    def __init__(self, plan: PoolPlan) -> None:
+        leave_cores(here(plan.devices))
+        self._plan = plan
+        self._scheduler = Scheduler(max_waiting=plan.settings.max_in_flight)
+        self._specs = {spec.name: spec for spec in plan.devices}
+        self._builders = {f"builder:{i}": node for i, node in enumerate(plan.builders)}
+        self._places: dict[str, _Place] = {}
+        self._runs: dict[str, _Run] = {}
+        self._jobs: dict[int, tuple[str, int]] = {}
+        self._ids = itertools.count()
+        self._office = LeaseOffice(self._came, self._gone)
+        self._address: tuple[str, int] | None = None
+        self._used = False
+        self._ending = False
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._losses: dict[str, str] = {}
         self._refusals: list[Failure] = []
         self._pids: dict[str, int] = {}
-        self._statuses: Counter[str] = Counter()
-        self._build_cpu_s = 0.0
-        self._run_cpu_s = 0.0
+        self._metrics = PoolMetrics()
         # Not in `start`: Ray may begin another method of an asyncio actor before that one.
         for name in self._builders:
             self._scheduler.expect_builder(name)
         for name, spec in self._specs.items():
             self._scheduler.expect_device(name, can_build=device_kind(spec.kind).builds)
 
-    async def start(self) -> None:
-        """Lets every builder and device join as soon as it is ready; does not wait for them."""
-        for name in self._places:
-            self._spawn(self._bring_up(name))
+    async def start(self, target_kind: str) -> tuple[str, int] | Failure | None:
+        """Lets every builder and device join as soon as it is ready; does not wait for them.
+
+        Returns where leases are given; None where the pool is just ending; a failure where it was
+        started for another kind of target. A second time it starts nothing.
+        """
+        if self._ending:
+            return None
+        if target_kind != self._plan.target_kind:
+            return Failure(
+                InputError(
+                    f"devices: they are in use by a run that compiles for"
+                    f" {self._plan.target_kind}, not {target_kind}; wait for it"
+                )
+            )
+        if self._address is None:
+            host = ray.util.get_node_ip_address()
+            self._address = (host, await self._office.open(host))
+            self._add(self._builders, self._plan.devices)
+            self._spawn(self._show())
+            self._spawn(self._end_unused())
+            if self._plan.grows:
+                self._spawn(self._grow())
+        return self._address
 
     async def ready(self) -> Failure | None:
         """Waits until every device is up, and a builder; the failure where one cannot be."""
@@ -136,28 +210,32 @@ class PoolActor:
             return self._refusals[0]
         return None if self._scheduler.devices else self._nothing_left()
 
-    async def submit(self, jobs: Sequence[Job]) -> None:
-        """Queues jobs."""
-        self._obey(self._scheduler.submit(jobs))
+    async def submit(self, run: str, jobs: Sequence[Job]) -> None:
+        """Queues jobs of a run."""
+        mine = [replace(job, id=next(self._ids)) for job in jobs]
+        for job, original in zip(mine, jobs, strict=True):
+            self._jobs[job.id] = (run, original.id)
+        self._obey(self._scheduler.submit(mine, run))
 
-    async def withdraw(self) -> list[int]:
-        """Takes back the jobs that no device was sent; their ids."""
-        return self._scheduler.withdraw()
+    async def withdraw(self, run: str) -> list[int]:
+        """Takes back a run's jobs that no device was sent; their ids."""
+        return [self._jobs.pop(job)[1] for job in self._scheduler.withdraw(run)]
 
-    async def next_outcomes(self, received: int, timeout_s: float) -> list[Outcome]:
-        """Outcomes after the first `received`, which are forgotten; waits for at least one.
+    async def next_outcomes(self, run: str, received: int, timeout_s: float) -> list[Outcome]:
+        """A run's outcomes after the first `received`, which are forgotten; waits for one.
 
         Empty after `timeout_s`.
         """
-        fresh = max(0, received - self._delivered)
-        del self._outcomes[:fresh]
-        self._delivered += fresh
-        if not self._outcomes:
+        mine = self._runs.setdefault(run, _Run())
+        fresh = max(0, received - mine.delivered)
+        del mine.outcomes[:fresh]
+        mine.delivered += fresh
+        if not mine.outcomes:
             try:
-                await asyncio.wait_for(self._until(lambda: bool(self._outcomes)), timeout_s)
+                await asyncio.wait_for(self._until(lambda: bool(mine.outcomes)), timeout_s)
             except TimeoutError:
                 return []
-        return list(self._outcomes)
+        return list(mine.outcomes)
 
     async def call(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
         """Runs a function alone on a device: its value, or a `Failure`."""
@@ -171,9 +249,10 @@ class PoolActor:
         """A device's `Canary`, or a `Failure`."""
         return await self._alone(lambda handle: handle.canary.remote(), device)
 
-    async def stats(self) -> PoolStats:
+    async def stats(self, run: str) -> PoolStats:
         """What was done so far; answers at once, whatever the devices are doing."""
         up = self._scheduler.devices
+        mine = self._runs.get(run, _Run())
         return PoolStats(
             devices={
                 name: DeviceStats(
@@ -183,20 +262,123 @@ class PoolActor:
                     place.build_s,
                     place.host,
                     place.gpu,
+                    place.disturbed,
                 )
                 for name, place in self._places.items()
                 if name in self._specs
             },
             queues=self._scheduler.waiting,
-            statuses=dict(self._statuses),
-            build_cpu_s=self._build_cpu_s,
-            run_cpu_s=self._run_cpu_s,
+            runs=len(self._runs),
+            statuses=dict(mine.statuses),
+            build_cpu_s=mine.build_cpu_s,
+            run_cpu_s=mine.run_cpu_s,
             overhead_cpu_s=time.process_time()
             + sum(place.overhead_cpu_s + place.earlier_cpu_s for place in self._places.values()),
             pool_cpu_s=time.process_time(),
             losses=dict(self._losses),
             pids=dict(self._pids),
         )
+
+    # -- runs come and go -----------------------------------------------------------------------
+
+    def _came(self, run: str) -> None:
+        self._used = True
+        self._runs.setdefault(run, _Run())
+
+    def _gone(self, run: str) -> None:
+        """What the run has queued is called off; what is on a device ends, and nobody hears of it.
+
+        The last one takes the pool along.
+        """
+        for job in self._scheduler.withdraw(run):
+            del self._jobs[job]
+        self._runs.pop(run, None)
+        if not self._runs:
+            self._spawn(self.end())
+
+    async def leave(self, run: str) -> None:
+        """Ends a run's lease; returns when its devices, if nobody else has them, are free."""
+        if set(self._runs) <= {run}:
+            await self.end()
+
+    async def end(self) -> None:
+        """Stops every builder and device, and then this actor, whatever they are doing."""
+        if self._ending:
+            return
+        self._ending = True
+        self._office.close()
+        # Asked first, an actor gives its device back in order; a busy one is killed, and the
+        # kernel then kills its children.
+        stops = [_quiet(place.handle.stop.remote()) for place in self._places.values()]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*stops), STOP_S)
+        for place in self._places.values():
+            ray.kill(place.handle)
+        # Not at once: whoever waits for this to return shall hear of it.
+        asyncio.get_running_loop().call_later(0.2, os._exit, 0)
+
+    async def _end_unused(self) -> None:
+        await asyncio.sleep(UNUSED_S)
+        if not self._used:
+            await self.end()
+
+    def _add(self, builders: Mapping[str, str], devices: Sequence[DeviceSpec]) -> None:
+        """Makes the actors of builders (name to node) and devices, which join when they are up."""
+        plan = self._plan
+        common = (tuple(self._specs.values()), plan.settings, plan.target_kind)
+        made: dict[str, Any] = {
+            name: _actor(BuilderActor, plan.cpus[0], node).remote(*common)
+            for name, node in builders.items()
+        }
+        for spec in devices:
+            cpus = len(spec.cores) or plan.cpus[1]
+            actor = _actor(DeviceActor, cpus, spec.node, num_gpus=spec.gpus)
+            made[spec.name] = actor.remote(spec, *common)
+        for name, handle in made.items():
+            self._places[name] = _Place(handle)
+            self._spawn(self._bring_up(name))
+
+    async def _grow(self) -> None:
+        """Takes in the devices of nodes that join the cluster, and builders beside them."""
+        known = {node["NodeID"] for node in ray.nodes()}
+        while True:
+            await asyncio.sleep(GROW_S)
+            there = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+            if not there - known:
+                continue
+            try:
+                hosts = await asyncio.to_thread(cluster_hosts)
+                # First those that are in use already: the others must be like them.
+                used = {spec.node for spec in self._specs.values()}
+                found = expand(
+                    self._plan.grows, sorted(hosts, key=lambda host: host.node not in used)
+                )
+            except (InputError, RayError) as error:
+                logger.warning("the cluster has grown, but: %s", error)
+                continue
+            fresh = [host for host in hosts if host.node not in known]
+            known |= {host.node for host in fresh}
+            self._take_in(fresh, [spec for spec in found if spec.node not in used])
+
+    def _take_in(self, hosts: Sequence[Host], found: Sequence[DeviceSpec]) -> None:
+        new = {host.node for host in hosts}
+        devices = [
+            replace(spec, name=f"{spec.kind}:{len(self._specs) + i}")
+            for i, spec in enumerate(spec for spec in found if spec.node in new)
+        ]
+        if not devices:
+            return
+        mine = [host for host in hosts if any(spec.node == host.node for spec in devices)]
+        nodes = spread_builders(mine, devices)
+        builders = {f"builder:{len(self._builders) + i}": node for i, node in enumerate(nodes)}
+        self._specs |= {spec.name: spec for spec in devices}
+        self._builders |= builders
+        for name in builders:
+            self._scheduler.expect_builder(name)
+        for spec in devices:
+            can_build = device_kind(spec.kind).builds
+            self._scheduler.expect_device(spec.name, can_build=can_build)
+        self._add(builders, devices)
 
     # -- commands become calls ------------------------------------------------------------------
 
@@ -234,7 +416,14 @@ class PoolActor:
         if report is None or report.outcome is None:
             return
         place = self._places[name]
+        if report.unfit:
+            self._losses[name] = report.unfit
+            self._give_up(name)
+            return
         place.jobs += 1
+        if report.disturbed:
+            place.disturbed += 1
+            self._metrics.disturbed(name)
         place.run_s += report.outcome.run_s
         place.build_s += report.outcome.build_s if built_here else 0.0
         self._obey(self._scheduler.measured(name, report.outcome))
@@ -255,10 +444,15 @@ class PoolActor:
         return report
 
     def _finish(self, outcome: Outcome) -> None:
-        self._outcomes.append(outcome)
-        self._statuses[outcome.status] += 1
-        self._build_cpu_s += outcome.build_cpu_s
-        self._run_cpu_s += outcome.run_cpu_s
+        self._metrics.finished(outcome.device, outcome.status)
+        run, job = self._jobs.pop(outcome.job_id, ("", 0))
+        if run not in self._runs:
+            return
+        mine = self._runs[run]
+        mine.outcomes.append(replace(outcome, job_id=job))
+        mine.statuses[outcome.status] += 1
+        mine.build_cpu_s += outcome.build_cpu_s
+        mine.run_cpu_s += outcome.run_cpu_s
 
     # -- actors come and go ---------------------------------------------------------------------
 
@@ -276,9 +470,18 @@ class PoolActor:
         """Waits for an actor to start, or to start again, and lets it join."""
         place = self._places[name]
         deadline = time.monotonic() + RETURN_TIMEOUT_S
+        started: Started | Failure
         while True:
             try:
-                started: Started | Failure = await place.handle.start.remote()
+                started = await asyncio.wait_for(place.handle.start.remote(), PLACE_TIMEOUT_S)
+                break
+            except TimeoutError:
+                started = Failure(
+                    InputError(
+                        f"devices: Ray has found no room for {name} in {PLACE_TIMEOUT_S:.0f} s: the"
+                        " CPUs or GPUs that it needs are in use; wait for them, or ask for fewer"
+                    )
+                )
                 break
             except ActorUnavailableError as error:
                 # It is being started again; Ray refuses calls until it is up.
@@ -301,6 +504,8 @@ class PoolActor:
 
     def _give_up(self, name: str) -> None:
         logger.warning("%s is lost: %s", name, self._losses[name])
+        self._places[name].life += 1
+        ray.kill(self._places[name].handle)
         self._obey(self._scheduler.lost(name, self._losses[name], returns=False))
 
     def _is_ready(self) -> bool:
@@ -340,6 +545,18 @@ class PoolActor:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self._losses.items())
         return Failure(Dead(f"no device is left: {reasons}"))
 
+    async def _show(self) -> None:
+        before: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(METRICS_S)
+            now = {name: self._places[name].run_s for name in self._specs}
+            shares = {
+                name: min(1.0, (run_s - before.get(name, 0.0)) / METRICS_S)
+                for name, run_s in now.items()
+            }
+            self._metrics.show(self._scheduler.waiting, shares)
+            before = now
+
     # -- waiting --------------------------------------------------------------------------------
 
     def _spawn(self, work: Any) -> None:
@@ -359,6 +576,17 @@ class PoolActor:
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             await self._changed.wait()
+
+
+def _actor(of: type, num_cpus: int, node: str, **options: Any) -> Any:
+    return ray.remote(of).options(
+        num_cpus=num_cpus, max_restarts=MAX_RESTARTS, **on_node(node), **options
+    )
+
+
+async def _quiet(reply: Awaitable[None]) -> None:
+    with suppress(RayError):  # it has gone already
+        await reply
 
 
 def _reason(error: RayError) -> str:

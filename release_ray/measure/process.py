@@ -113,6 +113,10 @@ class Child:
             self._drop_worker()
             raise
 
+    def renew(self) -> None:
+        """Ends the worker; the next call has a new one."""
+        self._drop_worker()
+
     def end_job(self) -> None:
         """Marks the end of a job: state that calls leave in the worker is not needed any more."""
         self._jobs += 1

@@ -18,8 +18,14 @@ CONFIRMING_RUNS = 3
 NEAR_BEST = 1.05
 """Up to so many times the best a kernel may be the winner, and is timed twice as long."""
 
+SLACK = 10.0
 COLD_RUNS = 25
 """Each with the caches emptied before it, so that none can be longer to be less noisy."""
+
+
+CANARY = 256
+CANARY_FLOPS = 2 * CANARY**3
+"""The canary multiplies square matrices of `CANARY` rows."""
 
 
 class BadTiming(Exception):
@@ -45,7 +51,7 @@ def time_kernel(
     """The median of `settings.repeats`; or `slow`, when the first runs show it to be far off.
 
     `cold` is for an `evaluate` that empties the caches before every repeat, so that a repeat is a
-    single run: then it is the median of `COLD_RUNS`.
+    single run: then it is the median of as many as take no longer, `COLD_RUNS` at most.
 
     One slow first run is often noise, so that one is confirmed by the fastest of three more.
     A kernel so slow that not even one repeat fits into `budget_s` has its first run's time.
@@ -60,11 +66,11 @@ def time_kernel(
             first_s = min(first_s, *_checked(evaluate(CONFIRMING_RUNS, 0.0)))
         if first_s > slow_s:
             return Timing(None, first_s)
-    at_least_ms = 0.0 if cold else settings.min_repeat_ms
-    repeats = min(
-        COLD_RUNS if cold else settings.repeats,
-        int(budget_s / max(first_s, at_least_ms / 1e3, 1e-9)),
-    )
+    at_least_ms, repeats = settings.min_repeat_ms, settings.repeats
+    if cold:
+        wanted = int(repeats * at_least_ms / 1e3 / max(first_s, 1e-9))
+        at_least_ms, repeats = 0.0, min(COLD_RUNS, max(repeats, wanted))
+    repeats = min(repeats, int(budget_s / max(first_s, at_least_ms / 1e3, 1e-9)))
     if repeats < 1:
         return Timing(first_s, None)
     samples = _checked(evaluate(repeats, at_least_ms))
@@ -73,9 +79,19 @@ def time_kernel(
     return Timing(median(samples), None)
 
 
-def run_timeout_s(best_s: float | None, settings: MeasureSettings) -> float:
-    """How long a run may take: the setting, or more where even a good kernel is slow."""
-    return max(settings.run_timeout_s, 4 * settings.early_stop * (best_s or 0.0))
+def run_timeout_s(
+    best_s: float | None,
+    settings: MeasureSettings,
+    flops: float = 0.0,
+    canary_s: float | None = None,
+) -> float:
+    """How long a run may take: the setting, or more where even a good kernel is slow.
+
+    Before a good one is known, the canary tells how fast the device is: a kernel may need `SLACK`
+    times as long for its `flops`.
+    """
+    best_s = best_s or SLACK * flops * (canary_s or 0.0) / CANARY_FLOPS
+    return max(settings.run_timeout_s, 4 * settings.early_stop * best_s)
 
 
 def _checked(samples: list[float]) -> list[float]:

@@ -74,7 +74,7 @@ def hold(tmp_path, monkeypatch):
             for number, seconds in trials_s.items():
                 records.append(trial(journal, task, number, seconds))
             pool = Pool({decisions_of(n): s for n, s in cold_s.items()})
-            hold_finals([state], journal, pool, first_job=10)
+            hold_finals([state], journal, pool, settings().measure, first_job=10)
             order = [int(r.decisions[2:].split(",")[0]) for r in journal.best(task, 10)]
             return pool, order, records.history(simulated=False).all()
 

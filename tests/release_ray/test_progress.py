@@ -55,7 +55,10 @@ class Call:
 
     def stats(self):
         return SimpleNamespace(
-            devices={n: DeviceStats(True, 1, run, build) for n, (run, build) in self.busy.items()},
+            devices={
+                n: DeviceStats(True, 1, run, build, "here", "", 0)
+                for n, (run, build) in self.busy.items()
+            },
             build_cpu_s=self.build_cpu_s,
             run_cpu_s=self.run_cpu_s,
         )

@@ -10,12 +10,14 @@ from release_ray.core.errors import InputError
 from release_ray.measure.devices.base import DeviceKind
 from release_ray.measure.devices.cpu import CpuKind
 from release_ray.measure.devices.cuda import CudaKind
+from release_ray.measure.devices.rpc import RpcKind
 from release_ray.measure.devices.sim import SimKind
 from release_ray.measure.hosts import Host, this_host
 from release_ray.measure.jobs import DeviceSpec
 
-_KINDS: dict[str, DeviceKind] = {kind.name: kind for kind in (CpuKind(), CudaKind(), SimKind())}
-_LATER = ("rpc",)
+_KINDS: dict[str, DeviceKind] = {
+    kind.name: kind for kind in (CpuKind(), CudaKind(), RpcKind(), SimKind())
+}
 
 
 def kinds() -> tuple[str, ...]:
@@ -27,8 +29,6 @@ def device_kind(name: str) -> DeviceKind:
     """The kind of that name. Raises `InputError` for an unknown one, naming the nearest."""
     if name in _KINDS:
         return _KINDS[name]
-    if name in _LATER:
-        raise InputError(f"devices: {name} is not available in this version; use cpu or sim")
     near = difflib.get_close_matches(name, ("auto", *_KINDS), n=1, cutoff=0.3)
     remedy = f"did you mean {near[0]}?" if near else f"use auto, {', '.join(_KINDS)}"
     raise InputError(f"devices: unknown kind {name!r}; {remedy}")
@@ -41,17 +41,31 @@ def expand(
 
     Args:
         text: `auto`, `cpu`, `cpu:COUNTxCORES`, `cuda`, `cuda:MODEL`, `sim:COUNT`,
-            `sim:COUNT?build_s=0.1`.
+            `sim:COUNT?build_s=0.1`, `rpc://host:port/key`.
         hosts: where they may be, the driver's own first; default: this machine.
         target: the text of `--target`, which says what `auto` is.
 
     Raises:
         InputError: an unknown kind, or more than there is; it says what to ask for.
     """
+    name, options = _named(text, target)
+    return device_kind(name).expand(options, hosts or [this_host()])
+
+
+def grows(devices: Sequence[DeviceSpec], text: str, *, target: str = "native") -> str:
+    """What finds more devices like these, which `text` gave, in a cluster that has grown.
+
+    Empty where the text said how many there are to be.
+    """
+    name, options = _named(text, target)
+    return device_kind(name).grows(devices[0], options)
+
+
+def _named(text: str, target: str) -> tuple[str, str]:
     name, _, options = text.partition(":")
     if name == "auto":
-        name, options = (CudaKind if is_cuda(target) else CpuKind).name, ""
-    return device_kind(name).expand(options, hosts or [this_host()])
+        return (CudaKind if is_cuda(target) else CpuKind).name, ""
+    return name, options
 
 
 def is_cuda(target: str) -> bool:

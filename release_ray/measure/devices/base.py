@@ -75,6 +75,19 @@ class DeviceWorker(ABC):
         """CPU-seconds of child processes that no outcome accounts for, such as imports."""
         return 0.0
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether a canary was slow around the last measurement, which was kept all the same."""
+        return False
+
+    @property
+    def unfit(self) -> str:
+        """Why nothing can be measured here any more; empty while something can.
+
+        The last outcome is then `device_lost`, and its candidate not to blame.
+        """
+        return ""
+
     @abstractmethod
     def close(self) -> None:
         """Ends its child processes and gives the device back."""
@@ -90,6 +103,9 @@ class DeviceKind(ABC):
     simulated: ClassVar[bool] = False
     """Whether what it measures is made up, so that it never mixes with what is real."""
 
+    runs_networks: ClassVar[bool] = True
+    """Whether whole networks run on it, and not kernels alone."""
+
     @abstractmethod
     def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
         """The devices that a specification `name:options` asks for, at least one.
@@ -101,6 +117,13 @@ class DeviceKind(ABC):
         Raises:
             InputError: no such devices here; it names the specification and the remedy.
         """
+
+    def grows(self, spec: DeviceSpec, options: str) -> str:
+        """The specification by which devices like `spec` are found on nodes that join later.
+
+        Empty where the specification said how many there are to be.
+        """
+        return ""
 
     @abstractmethod
     def builder(

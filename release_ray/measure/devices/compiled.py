@@ -6,11 +6,11 @@ import json
 import platform
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from release_ray.core.settings import MeasureSettings
 from release_ray.core.statuses import Purpose, Status
-from release_ray.measure.canary import Watch, Watched
+from release_ray.measure.canary import Watch, Watched, unfit
 from release_ray.measure.devices.base import CandidateBuilder, DeviceWorker
 from release_ray.measure.jobs import Artifact, Canary, DeviceSpec, Job, Outcome
 from release_ray.measure.process import Child, ChildFailure, Dead, TimedOut
@@ -25,7 +25,6 @@ class ChildBuilder(CandidateBuilder):
     """Compiles candidates in a child process."""
 
     def __init__(self, cores: Sequence[int], settings: MeasureSettings, target_kind: str) -> None:
-        self._settings = settings
         self._child = Child(
             cores=cores, threads=1, kinds=[target_kind], jobs_per_worker=settings.jobs_per_worker
         )
@@ -34,7 +33,7 @@ class ChildBuilder(CandidateBuilder):
         self._child.wait_ready()
 
     def build(self, job: Job) -> Artifact | Outcome:
-        built = build_in(self._child, job, self._settings, keep=False)
+        built = build_in(self._child, job, keep=False)
         self._child.end_job()
         return built
 
@@ -48,8 +47,8 @@ class ChildBuilder(CandidateBuilder):
 class ChildWorker(DeviceWorker):
     """Times kernels in a child process, which alone touches the device."""
 
-    device: ClassVar[str]
-    """TVM's name of it."""
+    device: str
+    """As `places.opened` takes it."""
 
     def __init__(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> None:
         self._spec = spec
@@ -61,7 +60,9 @@ class ChildWorker(DeviceWorker):
             jobs_per_worker=settings.jobs_per_worker,
         )
         self._watch = Watch()
-        self._gpu_json = json.dumps(dict(spec.target))
+        self._unfit = ""
+        self._disturbed = False
+        self._described = json.dumps(dict(spec.target))
 
     def start(self) -> None:
         self._child.wait_ready()
@@ -72,7 +73,7 @@ class ChildWorker(DeviceWorker):
         return outcome
 
     def build_and_measure(self, job: Job) -> Outcome:
-        built = build_in(self._child, job, self._settings, keep=True)
+        built = build_in(self._child, job, keep=True)
         outcome = self._run(job, built) if isinstance(built, Artifact) else built
         self._child.end_job()
         return replace(outcome, device=self._spec.name)
@@ -87,16 +88,25 @@ class ChildWorker(DeviceWorker):
             self._child.end_job()
 
     def canary(self) -> Canary:
-        arguments = (self.device, self._gpu_json)
+        arguments = (self.device, self._described)
         return self.call(f"{HANDLERS}:canary", arguments, self._settings.build_timeout_s)
 
     def overhead_cpu_s(self) -> float:
         return self._child.parent_cpu_s()
 
+    @property
+    def disturbed(self) -> bool:
+        return self._disturbed
+
+    @property
+    def unfit(self) -> str:
+        return self._unfit
+
     def close(self) -> None:
         self._child.close()
 
     def _run(self, job: Job, artifact: Artifact) -> Outcome:
+        self._disturbed = False
         done = replace(
             NOTHING_DONE,
             job_id=job.id,
@@ -105,22 +115,27 @@ class ChildWorker(DeviceWorker):
             build_s=artifact.build_s,
             build_cpu_s=artifact.build_cpu_s,
         )
-        limit_s = run_timeout_s(job.best_s, self._settings)
+        limit_s = run_timeout_s(job.best_s, job.settings, job.workload.flops, self._watch.usual_s)
         final = job.purpose is Purpose.REMEASURE
-        settings = self._settings.model_copy(update={"flush_cache": True})
+        settings = job.settings.model_copy(update={"flush_cache": True})
         try:
             reply = self._child.call(
                 f"{HANDLERS}:run",
                 artifact,
                 self.device,
                 None if final else job.best_s,
-                settings if final else self._settings,
+                settings if final else job.settings,
                 limit_s,
                 self._watch.usual_s,
-                self._gpu_json,
+                self._described,
                 timeout_s=limit_s,
             )
         except ChildFailure as failure:
+            # What it has left on the device, such as a broken context, goes with its process.
+            self._child.renew()
+            self._unfit = unfit(self.canary)
+            if self._unfit:
+                return replace(done, message=self._unfit)
             status = _status(failure, Status.RUN_ERROR, Status.RUN_TIMEOUT)
             return replace(
                 done,
@@ -130,6 +145,7 @@ class ChildWorker(DeviceWorker):
                 run_cpu_s=failure.cpu_s,
             )
         watched: Watched[Timing] = reply.value
+        self._disturbed = watched.disturbed
         for seconds in watched.canaries_s:
             self._watch.heard(seconds)
         timing = watched.value
@@ -144,12 +160,11 @@ class ChildWorker(DeviceWorker):
         )
 
 
-def build_in(
-    child: Child, job: Job, settings: MeasureSettings, *, keep: bool
-) -> Artifact | Outcome:
+def build_in(child: Child, job: Job, *, keep: bool) -> Artifact | Outcome:
     """Compiles a job in a child: the artifact, or the outcome of one that cannot be built."""
     try:
-        reply = child.call(f"{HANDLERS}:build", job, keep, timeout_s=settings.build_timeout_s)
+        timeout_s = job.settings.build_timeout_s
+        reply = child.call(f"{HANDLERS}:build", job, keep, timeout_s=timeout_s)
     except ChildFailure as failure:
         return replace(
             NOTHING_DONE,

@@ -38,6 +38,9 @@ class CpuKind(DeviceKind):
             for i, (host, cores) in enumerate(placed)
         ]
 
+    def grows(self, spec: DeviceSpec, options: str) -> str:
+        return "" if options else self.name
+
     def builder(
         self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str
     ) -> CandidateBuilder:
@@ -76,7 +79,7 @@ class CpuKind(DeviceKind):
 class CpuWorker(ChildWorker):
     """Times kernels in a child process that is pinned to the device's cores."""
 
-    device: ClassVar[str] = "cpu"
+    device = "cpu"
     _locks: CoreLocks | None = None
 
     def start(self) -> None:

@@ -51,6 +51,9 @@ class CudaKind(DeviceKind):
             for i, (host, gpu) in enumerate(chosen)
         ]
 
+    def grows(self, spec: DeviceSpec, options: str) -> str:
+        return f"{self.name}:{spec.model}"
+
     def builder(
         self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str
     ) -> CandidateBuilder:
@@ -63,7 +66,7 @@ class CudaKind(DeviceKind):
 class CudaWorker(ChildWorker):
     """Times kernels on the one GPU that this actor's environment shows. CUDA runs in the child."""
 
-    device: ClassVar[str] = "cuda"
+    device = "cuda"
 
 
 def _counted(found: Sequence[tuple[Host, Gpu]]) -> str:

@@ -20,9 +20,11 @@ from urllib.parse import parse_qsl
 from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
 from release_ray.core.statuses import Status
+from release_ray.measure.canary import unfit
 from release_ray.measure.devices.base import CandidateBuilder, DeviceKind, DeviceWorker
 from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import Artifact, Canary, DeviceSpec, Job, Outcome, Workload
+from release_ray.measure.process import Dead
 from release_ray.measure.scheduler import NOTHING_DONE
 
 OPTIONS = {
@@ -32,12 +34,16 @@ OPTIONS = {
     "crash": 0.0,  # share of configurations whose kernel crashes
     "build_error": 0.0,  # share of configurations that cannot be built
     "gflops": 100.0,  # speed of the best possible configuration
+    "breaks_after": math.inf,  # measurements until the device itself is broken
     "gpus": 0.0,  # GPUs that Ray sets aside for each device
 }
 
 
 class SimKind(DeviceKind):
-    """`sim:COUNT`, or `sim:COUNT?run_s=0.25&noise=0.01`; see `OPTIONS`. Spread over the hosts."""
+    """`sim:COUNT`, or `sim:COUNT?run_s=0.25&noise=0.01`; see `OPTIONS`. Spread over the hosts.
+
+    Without a count, as `sim:?gpus=1`, it is one a host, or as many as there are GPUs for.
+    """
 
     name: ClassVar[str] = "sim"
     builds: ClassVar[bool] = True
@@ -45,7 +51,7 @@ class SimKind(DeviceKind):
 
     def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
         number, _, query = options.partition("?")
-        if not (number or "1").isdigit() or int(number or "1") < 1:
+        if number and (not number.isdigit() or int(number) < 1):
             raise InputError(f"devices: cannot read sim:{options}; write sim:COUNT as sim:2")
         chosen = dict(OPTIONS)
         for name, value in parse_qsl(query, keep_blank_values=True):
@@ -56,7 +62,7 @@ class SimKind(DeviceKind):
             except ValueError:
                 raise InputError(f"devices: sim's {name}={value} is not a number") from None
         gpus = int(chosen["gpus"])
-        places = self._places(int(number or "1"), gpus, hosts)
+        places = self._places(int(number) if number else None, gpus, hosts)
         return [
             DeviceSpec(
                 f"sim:{i}",
@@ -70,16 +76,19 @@ class SimKind(DeviceKind):
         ]
 
     @staticmethod
-    def _places(count: int, gpus: int, hosts: Sequence[Host]) -> list[Host]:
+    def _places(count: int | None, gpus: int, hosts: Sequence[Host]) -> list[Host]:
         if not gpus:
-            return [hosts[i % len(hosts)] for i in range(count)]
+            return [hosts[i % len(hosts)] for i in range(count or len(hosts))]
         places = [host for host in hosts for _ in range(len(host.gpus) // gpus)]
-        if len(places) < count:
+        if len(places) < (count or 1):
             raise InputError(
-                f"devices: sim:{count} with {gpus} GPUs each: there is room for {len(places)};"
-                " ask for fewer"
+                f"devices: {count or 1} simulated ones with {gpus} GPUs each: there is room for"
+                f" {len(places)}; ask for fewer"
             )
         return places[:count]
+
+    def grows(self, spec: DeviceSpec, options: str) -> str:
+        return "" if options.partition("?")[0] else f"{self.name}:{options}"
 
     def builder(
         self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str
@@ -87,7 +96,7 @@ class SimKind(DeviceKind):
         return SimBuilder(spec)
 
     def worker(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> DeviceWorker:
-        return SimWorker(spec, settings)
+        return SimWorker(spec)
 
 
 class SimBuilder(CandidateBuilder):
@@ -120,11 +129,12 @@ class SimBuilder(CandidateBuilder):
 class SimWorker(DeviceWorker):
     """Sleeps for as long as a measurement takes, and makes up the outcome."""
 
-    def __init__(self, spec: DeviceSpec, settings: MeasureSettings) -> None:
+    def __init__(self, spec: DeviceSpec) -> None:
         self._spec = spec
         self._options = {**OPTIONS, **spec.options}
-        self._settings = settings
         self._builder = SimBuilder(spec)
+        self._measured = 0
+        self._unfit = ""
 
     def start(self) -> None:
         """Always ready."""
@@ -140,11 +150,15 @@ class SimWorker(DeviceWorker):
             build_s=artifact.build_s,
             run_s=run_s,
         )
+        self._measured += 1
+        if self._broken:
+            self._unfit = unfit(self.canary)
+            return replace(done, message=self._unfit)
         if _chance(job, "crash") < self._options["crash"]:
             return replace(done, status=Status.CRASH, message="killed by SIGSEGV (simulated)")
         latency_s = simulated_latency_s(job.workload, job.decisions, self._options["gflops"])
         latency_s *= math.exp(self._options["noise"] * _normal(job))
-        if job.best_s is not None and latency_s > self._settings.early_stop * job.best_s:
+        if job.best_s is not None and latency_s > job.settings.early_stop * job.best_s:
             return replace(done, status=Status.SLOW, bound_s=latency_s)
         return replace(done, status=Status.OK, latency_s=latency_s)
 
@@ -161,7 +175,17 @@ class SimWorker(DeviceWorker):
         raise InputError(f"devices: {self._spec.name} is simulated and runs no programs; use cpu")
 
     def canary(self) -> Canary:
+        if self._broken:
+            raise Dead("killed by SIGSEGV (simulated)")
         return Canary(self._options["gflops"], 2 * self._options["noise"])
+
+    @property
+    def unfit(self) -> str:
+        return self._unfit
+
+    @property
+    def _broken(self) -> bool:
+        return self._measured > self._options["breaks_after"]
 
     def close(self) -> None:
         """Holds nothing."""

@@ -2,8 +2,8 @@
 
 import json
 
-from release_ray.measure.handlers import _host_target
 from release_ray.measure.jobs import Workload
+from release_ray.measure.kernels import host_target
 
 
 def matmul_candidates(count, size=64):
@@ -26,7 +26,7 @@ def matmul_candidates(count, size=64):
     module = tvm.IRModule({"main": function})
     context = meta_schedule.TuneContext(
         mod=module,
-        target=_host_target(),
+        target=host_target(),
         space_generator="post-order-apply",
         search_strategy="replay-trace",
         task_name="matmul",
@@ -46,7 +46,7 @@ def matmul_candidates(count, size=64):
         key="0123",
         name="matmul",
         module_json=tvm.ir.save_json(module),
-        target_json=json.dumps(_plain(dict(_host_target().export()))),
+        target_json=json.dumps(_plain(dict(host_target().export()))),
         flops=2.0 * size**3,
     )
     return workload, [json.dumps(_plain(trace)) for trace in traces[:count]]

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from dataclasses import replace
 
 import psutil
@@ -85,7 +86,7 @@ def test_outcomes_of_an_interrupted_wait_come_again(sim_pool):
     sim_pool.ready()
     sim_pool.submit(simulated_jobs(1))
     # A call whose answer never reaches the driver:
-    sim_pool._pool.next_outcomes.remote(0, 5.0)
+    sim_pool._pool.next_outcomes.remote(sim_pool._run, 0, 5.0)
     assert [o.job_id for o in sim_pool.wait(10)] == [0]
     assert sim_pool.wait(0.05) == []
 
@@ -111,18 +112,73 @@ def test_a_killed_device_comes_back_and_no_job_is_lost(ray_local):
     pool.shutdown()
 
 
+def test_a_broken_device_is_given_up_and_its_work_goes_on_elsewhere(ray_local):
+    good, broken = devices.expand("sim:2?run_s=0.01")
+    broken = replace(broken, options={**broken.options, "breaks_after": 5})
+    pool = MeasurePool.start([good, broken], 1, SETTINGS)
+    outcomes = outcomes_of(pool, simulated_jobs(40))
+    assert {o.status for o in outcomes.values()} == {Status.OK}
+    assert Counter(o.device for o in outcomes.values()) == {"sim:0": 35, "sim:1": 5}
+    stats = pool.stats()
+    assert not stats.devices["sim:1"].up
+    assert stats.losses == {"sim:1": "its canary failed 3 times: killed by SIGSEGV (simulated)"}
+    pool.shutdown()
+
+
 def test_when_the_last_device_is_gone_every_job_is_lost_and_says_why(ray_local):
-    pool = MeasurePool.start(devices.expand("sim:1?run_s=0.2"), 1, SETTINGS)
-    pool.ready()
-    pool.submit(simulated_jobs(5))
-    ray_local.kill(pool._workers[-1], no_restart=True)
+    pool = MeasurePool.start(devices.expand("sim:1?run_s=0.01&breaks_after=3"), 1, SETTINGS)
+    outcomes = outcomes_of(pool, simulated_jobs(10))
+    assert Counter(o.status for o in outcomes.values()) == {Status.OK: 3, Status.DEVICE_LOST: 7}
+    assert {o.message for o in outcomes.values() if o.status is not Status.OK} == {
+        "no device is left; the last to go was sim:0: its canary failed 3 times: killed by SIGSEGV"
+        " (simulated)"
+    }
+    pool.shutdown()
+
+
+def test_runs_that_ask_for_the_same_devices_share_them_fairly(ray_local):
+    wanted = devices.expand("sim:2?run_s=0.02")
+    first, second = (MeasurePool.start(wanted, 1, SETTINGS) for _ in range(2))
+    first.submit(simulated_jobs(60))
+    second.submit(simulated_jobs(30))
+    mine, theirs = [], []
+    while len(theirs) < 30:
+        theirs += second.wait(10)
+    mine += first.wait(10)
+    # The first has asked for twice as much and earlier, and is no further.
+    assert 24 <= len(mine) <= 40
+    assert second.stats().runs == 2
+    assert second.stats().statuses == {Status.OK: 30}
+    while len(mine) < 60:
+        mine += first.wait(10)
+    for run in (mine, theirs):
+        assert sorted(o.job_id for o in run) == list(range(len(run)))
+    pids = first.stats().pids.values()
+    first.shutdown()
+    assert second.stats().runs == 1
+    outcomes_of(second, [replace(job, id=100 + job.id) for job in simulated_jobs(4)])
+    second.shutdown()
+    assert gone(pids)
+
+
+def test_a_run_that_leaves_takes_its_jobs_along(ray_local):
+    wanted = devices.expand("sim:1?run_s=0.05")
+    first, second = (MeasurePool.start(wanted, 0, SETTINGS) for _ in range(2))
+    first.submit(simulated_jobs(1000))
+    second.submit(simulated_jobs(3))
+    first.shutdown()
     outcomes = []
-    while len(outcomes) < 5:
-        got = pool.wait(20)
-        assert got, "jobs were lost"
-        outcomes += got
-    assert {o.status for o in outcomes} <= {Status.DEVICE_LOST, Status.OK}
-    assert "no device is left" in outcomes[-1].message
+    while len(outcomes) < 3:
+        outcomes += second.wait(10)
+    assert sum(second.stats().queues.values()) == 0
+    second.shutdown()
+
+
+def test_devices_that_compile_for_something_else_are_refused(ray_local):
+    wanted = devices.expand("sim:1?run_s=0.04")
+    pool = MeasurePool.start(wanted, 0, SETTINGS)
+    with pytest.raises(InputError, match="compiles for llvm, not cuda"):
+        MeasurePool.start(wanted, 0, SETTINGS, "cuda")
     pool.shutdown()
 
 
@@ -179,7 +235,7 @@ def test_a_device_can_be_had_alone(cpu_pool, matmul):
 def test_a_core_in_use_is_refused_with_the_holder(cpu_pool):
     holder = cpu_pool.stats().pids["cpu:0"]
     # Not expanded anew: this process keeps off the cores of a pool that is up.
-    second = MeasurePool.start(cpu_pool.devices, 0, SETTINGS)
+    second = MeasurePool.start([replace(cpu_pool.devices[0], name="cpu:9")], 0, SETTINGS)
     with pytest.raises(InputError, match=rf"pid {holder}\)"):
         second.ready()
     second.shutdown()

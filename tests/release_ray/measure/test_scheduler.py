@@ -180,3 +180,58 @@ def test_no_job_is_lost_or_done_twice_whatever_goes_away(
     if not losses and (builders or device_builds):
         assert all(o.status is Status.OK for o in timeline.outcomes)
         assert timeline.most_waiting <= 4 * devices
+
+
+def test_runs_have_equally_many_jobs_under_way():
+    scheduler = pool(builders=0, devices=4)
+    mine, theirs = jobs(10)[:6], jobs(10)[6:]
+    begun = scheduler.submit(mine, "mine")
+    assert [command.job.id for command in begun] == [0, 1, 2, 3]
+    assert scheduler.submit(theirs, "theirs") == []
+    order = []
+    for done in range(6):
+        finish, begin = scheduler.measured(
+            next(c.device for c in begun if c.job.id == done), outcome(done)
+        )
+        begun.append(begin)
+        order.append(begin.job.id)
+    # The second run catches up before the first has another turn.
+    assert order == [6, 7, 4, 5, 8, 9]
+
+
+def test_a_run_withdraws_its_own_jobs_alone():
+    scheduler = pool(builders=1, devices=1, can_build=False)
+    scheduler.submit(jobs(3), "mine")
+    scheduler.submit(jobs(6)[3:], "theirs")
+    assert sorted(scheduler.withdraw("mine")) == [1, 2]
+    assert scheduler.waiting == {"pending": 3, "building": 1, "ready": 0}
+    commands = scheduler.built("b0", 0, "artifact")
+    assert commands[0] == Measure("d0", jobs(1)[0], "artifact")
+    assert commands[1] == Build("b0", jobs(6)[3])
+    assert scheduler.withdraw("mine") == []
+    assert scheduler.unfinished == 4
+
+
+def test_a_thousand_devices_cost_no_more_an_event_than_ten():
+    """Who is free is kept, not looked for: operations are counted, for no test may time them."""
+    import sys
+
+    def calls(devices):
+        count = 0
+
+        def profile(frame, event, argument):
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        scheduler = pool(builders=4, devices=devices)
+        scheduler.submit(jobs(3000))
+        sys.setprofile(profile)
+        try:
+            for _ in range(50):
+                device = next(name for name, p in scheduler._devices.items() if p.queue)
+                scheduler.measured(device, outcome(scheduler._devices[device].queue[0].job.id))
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(1000) < 1.5 * calls(10)

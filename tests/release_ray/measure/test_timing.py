@@ -6,6 +6,7 @@ import pytest
 
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.timing import (
+    CANARY_FLOPS,
     COLD_RUNS,
     BadTiming,
     Timing,
@@ -83,12 +84,15 @@ def test_cold_runs_are_single_ones_and_their_median_counts():
     def cold(clock, budget_s=20.0, best_s=None):
         return time_kernel(clock, best_s=best_s, settings=SETTINGS, budget_s=budget_s, cold=True)
 
-    clock = Clock(0.5, *[0.1] * 12, *[0.2] * 13)
-    assert cold(clock) == Timing(0.2, None)
+    clock = Clock(0.001, *[0.001] * 12, *[0.002] * 13)
+    assert cold(clock) == Timing(0.002, None)
     assert clock.asked == [1, COLD_RUNS]
-    clock = Clock(0.5, 0.3, 0.1, 0.2, 9.9)
-    assert cold(clock, budget_s=1.5) == Timing(0.2, None)
-    assert clock.asked == [1, 3]
+    # No longer than with warm caches, three times 20 ms here.
+    clock = Clock(0.01, 0.01, 0.03, 0.02, 0.01, 0.03, 0.02)
+    assert cold(clock).latency_s == pytest.approx(0.02)
+    assert clock.asked == [1, 6]
+    clock = Clock(0.5, 0.3, 0.1, 0.2)
+    assert cold(clock) == Timing(0.2, None)
     assert cold(Clock(2.0), budget_s=1.5) == Timing(2.0, None)
     assert cold(Clock(2.0), best_s=0.1) == Timing(None, 2.0)
 
@@ -97,3 +101,10 @@ def test_the_time_out_grows_with_the_best():
     assert run_timeout_s(None, SETTINGS) == SETTINGS.run_timeout_s
     assert run_timeout_s(0.01, SETTINGS) == SETTINGS.run_timeout_s
     assert run_timeout_s(2.0, SETTINGS) == 24.0
+
+
+def test_before_a_best_is_known_the_canary_says_how_fast_the_device_is():
+    slow_s = CANARY_FLOPS / 1e8
+    assert run_timeout_s(None, SETTINGS, 1e9, slow_s) == pytest.approx(12 * 10 * 1e9 / 1e8)
+    assert run_timeout_s(None, SETTINGS, 1e6, slow_s) == SETTINGS.run_timeout_s
+    assert run_timeout_s(0.01, SETTINGS, 1e9, slow_s) == SETTINGS.run_timeout_s

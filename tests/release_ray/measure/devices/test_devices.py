@@ -57,7 +57,8 @@ def test_cpu_devices_take_cores_from_the_end(text, available, expected):
         ("cpu:0x1", "cpu:COUNTxCORES"),
         ("cuda", "no GPU here.*--address"),
         ("sim:1?gpus=1", "room for 0"),
-        ("rpc://host:9190/key", "not available in this version"),
+        ("rpc://host/key", "write rpc://host:port/key"),
+        ("rpc://127.0.0.1:1/key", "no RPC tracker answers at 127.0.0.1:1.*rpc_tracker"),
         ("cppu", "did you mean cpu"),
         ("sim:x", "sim:COUNT"),
         ("sim:2?speed=3", "no option 'speed'"),
@@ -125,6 +126,25 @@ def test_simulated_devices_are_spread_and_take_gpus_where_they_are_to():
     assert placed("sim:3", hosts(2, 2)) == [("n0", 0), ("n1", 0), ("n0", 0)]
     there = [host(2, node="n0"), host(2, *[H100] * 4, node="n1")]
     assert placed("sim:2?gpus=2", there) == [("n1", 2), ("n1", 2)]
+    assert placed("sim:?gpus=1", there) == [("n1", 1)] * 4
+    assert placed("sim", there) == [("n0", 0), ("n1", 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "expected"),
+    [
+        ("cpu", "native", "cpu"),
+        ("cpu:1x1", "native", ""),
+        ("auto", "cuda", "cuda:NVIDIA H100"),
+        ("cuda:h", "cuda", "cuda:NVIDIA H100"),
+        ("sim:1?gpus=1", "native", ""),
+        ("sim:?gpus=1", "native", "sim:?gpus=1"),
+    ],
+)
+def test_what_finds_more_of_them_on_nodes_that_join_later(text, target, expected):
+    there = [host(2, H100)]
+    specs = devices.expand(text, there, target=target)
+    assert devices.grows(specs, text, target=target) == expected
 
 
 def test_the_rest_of_the_cores_is_for_everything_else():
@@ -158,7 +178,7 @@ def job(decisions="[[1,2,4],3]", best_s=None, key="key"):
 
 def worker(query=""):
     (spec,) = devices.expand(f"sim:1{query}")
-    return SimWorker(spec, SETTINGS)
+    return SimWorker(spec)
 
 
 def measure(query="", **of_job):

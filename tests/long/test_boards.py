@@ -1,0 +1,100 @@
+"""Boards behind a real TVM RPC tracker, both on this machine."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from program import records, result, run
+
+from release_ray.core.errors import InputError
+from release_ray.measure.devices import expand
+
+pytestmark = pytest.mark.long
+
+KEY = "board"
+
+
+@pytest.fixture(scope="module")
+def tracker(tmp_path_factory):
+    """A tracker with one board; gives its `host:port`."""
+    folder = tmp_path_factory.mktemp("rpc")
+    port = free_port()
+    started = []
+
+    def start(module, *arguments):
+        with (folder / f"{module}.log").open("w") as log:
+            command = [sys.executable, "-m", f"tvm.exec.{module}", *arguments]
+            started.append(
+                subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            )
+
+    start("rpc_tracker", "--host", "127.0.0.1", "--port", str(port), "--port-end", str(port + 1))
+    until(lambda: answers(port))
+    address = f"127.0.0.1:{port}"
+    start("rpc_server", "--host", "127.0.0.1", "--tracker", address, "--key", KEY)
+    until(lambda: has_board(address))
+    yield address
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def answers(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def has_board(address):
+    try:
+        return bool(expand(f"rpc://{address}/{KEY}"))
+    except InputError:
+        return False
+
+
+def until(condition, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come up"
+        time.sleep(0.2)
+
+
+def test_a_key_that_the_tracker_does_not_know_is_one_line(tracker):
+    with pytest.raises(InputError, match=f"knows no board 'phone' .known: {KEY}"):
+        expand(f"rpc://{tracker}/phone")
+
+
+def test_a_task_is_tuned_on_a_board(tracker, tmp_path):
+    work = tmp_path / "work"
+    program = run(
+        *("tune", "tiny", "--work-dir", work, "--tasks", "conv2d*", "--trials", 12),
+        *("--devices", f"rpc://{tracker}/{KEY}"),
+        cwd=tmp_path,
+    )
+    assert program.process.returncode == 0, program.err
+    ended = result(work)
+    assert ended["status"] == "done"
+    assert ended["latency_ms"] == {"default": None, "tuned": None}
+    measured = records(work, "purpose, status, device")
+    assert sum(purpose == "trial" for purpose, _, _ in measured) == 12
+    assert ("trial", "ok", "rpc:0") in measured
+    # Checked on the board, and left for whoever compiles for it.
+    database = (work / "database_tuning_record.json").read_text().splitlines()
+    assert database and all(json.loads(line) for line in database)
+    assert not (work / "model.so").exists()
+
+
+def test_the_board_has_a_canary(tracker, tmp_path):
+    program = run("devices", "--devices", f"rpc://{tracker}/{KEY}", "--json", cwd=tmp_path)
+    assert program.process.returncode == 0, program.err
+    (device,) = json.loads(program.out)
+    assert (device["device"], device["model"], device["unfit"]) == ("rpc:0", KEY, None)
+    assert device["gflops"] > 0.1
