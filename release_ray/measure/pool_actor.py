@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import ray
@@ -32,7 +33,7 @@ from release_ray.measure.actors import BuilderActor, DeviceActor, Failure, Repor
 from release_ray.measure.devices import device_kind, expand
 from release_ray.measure.devices.cores import leave_cores
 from release_ray.measure.hosts import Host, cluster_hosts
-from release_ray.measure.jobs import DeviceSpec, Job, Outcome
+from release_ray.measure.jobs import DeviceSpec, Job, Outcome, Workload
 from release_ray.measure.lease import LeaseOffice
 from release_ray.measure.metrics import PoolMetrics
 from release_ray.measure.placement import here, on_node, spread_builders
@@ -391,7 +392,8 @@ class PoolActor:
                     reply = self._places[builder].handle.build.options(num_returns=2).remote(job)
                     self._spawn(self._follow_build(builder, job, *reply))
                 case Measure(device, job, artifact):
-                    measured = self._places[device].handle.measure.remote(job, artifact)
+                    built = replace(job, trace_json="", workload=_without_module(job.workload))
+                    measured = self._places[device].handle.measure.remote(built, artifact)
                     self._spawn(self._follow_measure(device, measured, built_here=False))
                 case BuildAndMeasure(device, job):
                     measured = self._places[device].handle.build_and_measure.remote(job)
@@ -579,9 +581,21 @@ class PoolActor:
 
 
 def _actor(of: type, num_cpus: int, node: str, **options: Any) -> Any:
-    return ray.remote(of).options(
+    return _remote(of).options(
         num_cpus=num_cpus, max_restarts=MAX_RESTARTS, **on_node(node), **options
     )
+
+
+@lru_cache
+def _remote(of: type) -> Any:
+    """Made once: Ray ships the class anew for each of these, which takes a third of a second."""
+    return ray.remote(of)
+
+
+@lru_cache(maxsize=1024)
+def _without_module(workload: Workload) -> Workload:
+    """What a device needs of it: the module is for builders, and long."""
+    return replace(workload, module_json="")
 
 
 async def _quiet(reply: Awaitable[None]) -> None:
