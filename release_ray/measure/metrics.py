@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Mapping
 
 from ray.util.metrics import Counter, Gauge
@@ -13,6 +14,9 @@ class PoolMetrics:
     """`ray_release_ray_*` at the metrics port of the node where the pool is."""
 
     def __init__(self) -> None:
+        # Kept here in between: Ray's counters are too slow to be asked for every candidate.
+        self._finished: Counts[tuple[str, str]] = Counts()
+        self._kept: Counts[str] = Counts()
         self._measurements = Counter(
             "release_ray_measurements",
             "Candidates that were measured or have failed, by device and status.",
@@ -36,14 +40,20 @@ class PoolMetrics:
 
     def finished(self, device: str, status: Status) -> None:
         """Counts an outcome."""
-        self._measurements.inc(tags={"device": device or "none", "status": status.value})
+        self._finished[device or "none", status.value] += 1
 
     def disturbed(self, device: str) -> None:
         """Counts a measurement that was kept although it was disturbed."""
-        self._disturbed.inc(tags={"device": device})
+        self._kept[device] += 1
 
     def show(self, queues: Mapping[str, int], utilisation: Mapping[str, float]) -> None:
-        """Sets what the pool is like at the moment."""
+        """Hands over what was counted since the last time, and what the pool is like now."""
+        for (device, status), count in self._finished.items():
+            self._measurements.inc(count, tags={"device": device, "status": status})
+        for device, count in self._kept.items():
+            self._disturbed.inc(count, tags={"device": device})
+        self._finished.clear()
+        self._kept.clear()
         for queue, length in queues.items():
             self._queue.set(length, tags={"queue": queue})
         for device, share in utilisation.items():

@@ -213,6 +213,7 @@ def _named(plan: PoolPlan) -> ActorHandle:
         get_if_exists=True,
         num_cpus=0,
         max_restarts=0,
+        enable_task_events=False,
         runtime_env=_runtime_env(),
     ).remote(plan)
 

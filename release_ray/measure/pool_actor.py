@@ -15,6 +15,7 @@ import asyncio
 import itertools
 import logging
 import os
+import pickle
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -29,7 +30,14 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
-from release_ray.measure.actors import BuilderActor, DeviceActor, Failure, Report, Started
+from release_ray.measure.actors import (
+    BuilderActor,
+    DeviceActor,
+    Failure,
+    Report,
+    Started,
+    packed,
+)
 from release_ray.measure.devices import device_kind, expand
 from release_ray.measure.devices.cores import leave_cores
 from release_ray.measure.hosts import Host, cluster_hosts
@@ -55,6 +63,8 @@ UNUSED_S = 60.0
 """How long a new pool waits for its first run."""
 STOP_S = 1.0
 """How long builders and devices have to give everything back, when the pool ends."""
+GATHER_S = 0.05
+"""How long after an answer a run has to wait for the next, at least."""
 GROW_S = 2.0
 """How often the pool looks for new nodes, if it may grow."""
 METRICS_S = 5.0
@@ -127,6 +137,7 @@ class _Run:
 
     outcomes: list[Outcome] = field(default_factory=list)
     delivered: int = 0
+    answered_at: float = 0.0
     statuses: Counter[str] = field(default_factory=Counter)
     build_cpu_s: float = 0.0
     run_cpu_s: float = 0.0
@@ -137,6 +148,8 @@ class _Place:
     """A builder or device actor."""
 
     handle: Any
+    build: Any = None
+    """A builder's method of that name; making one that returns two things is not free."""
     life: int = 0
     """Counts its losses: an answer from an earlier life is of no use, its job runs elsewhere."""
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -231,11 +244,14 @@ class PoolActor:
         fresh = max(0, received - mine.delivered)
         del mine.outcomes[:fresh]
         mine.delivered += fresh
+        # Where many come, a call for each would cost more than the work: let some gather.
+        await asyncio.sleep(mine.answered_at + GATHER_S - time.monotonic())
         if not mine.outcomes:
             try:
                 await asyncio.wait_for(self._until(lambda: bool(mine.outcomes)), timeout_s)
             except TimeoutError:
                 return []
+        mine.answered_at = time.monotonic()
         return list(mine.outcomes)
 
     async def call(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
@@ -336,7 +352,8 @@ class PoolActor:
             actor = _actor(DeviceActor, cpus, spec.node, num_gpus=spec.gpus)
             made[spec.name] = actor.remote(spec, *common)
         for name, handle in made.items():
-            self._places[name] = _Place(handle)
+            build = handle.build.options(num_returns=2) if name in builders else None
+            self._places[name] = _Place(handle, build)
             self._spawn(self._bring_up(name))
 
     async def _grow(self) -> None:
@@ -389,19 +406,21 @@ class PoolActor:
                 case Finish(outcome):
                     self._finish(outcome)
                 case Build(builder, job):
-                    reply = self._places[builder].handle.build.options(num_returns=2).remote(job)
+                    build = self._places[builder].build
+                    reply = build.remote(packed(job))
                     self._spawn(self._follow_build(builder, job, *reply))
                 case Measure(device, job, artifact):
                     built = replace(job, trace_json="", workload=_without_module(job.workload))
-                    measured = self._places[device].handle.measure.remote(built, artifact)
+                    handle = self._places[device].handle
+                    measured = handle.measure.remote(packed(built), artifact)
                     self._spawn(self._follow_measure(device, measured, built_here=False))
                 case BuildAndMeasure(device, job):
-                    measured = self._places[device].handle.build_and_measure.remote(job)
+                    measured = self._places[device].handle.build_and_measure.remote(packed(job))
                     self._spawn(self._follow_measure(device, measured, built_here=True))
         self._notify()
 
     async def _follow_build(
-        self, name: str, job: Job, reply: Awaitable[Report], artifact: Any
+        self, name: str, job: Job, reply: Awaitable[bytes], artifact: Any
     ) -> None:
         report = await self._answer(name, reply)
         if report is None:
@@ -412,7 +431,7 @@ class PoolActor:
             self._obey(self._scheduler.built(name, job.id, artifact))
 
     async def _follow_measure(
-        self, name: str, reply: Awaitable[Report], *, built_here: bool
+        self, name: str, reply: Awaitable[bytes], *, built_here: bool
     ) -> None:
         report = await self._answer(name, reply)
         if report is None or report.outcome is None:
@@ -430,12 +449,12 @@ class PoolActor:
         place.build_s += report.outcome.build_s if built_here else 0.0
         self._obey(self._scheduler.measured(name, report.outcome))
 
-    async def _answer(self, name: str, reply: Awaitable[Report]) -> Report | None:
+    async def _answer(self, name: str, reply: Awaitable[bytes]) -> Report | None:
         """An actor's report; None where it went away, or had gone away before it answered."""
         place = self._places[name]
         life = place.life
         try:
-            report = await reply
+            report: Report = pickle.loads(await reply)
         except RayError as error:
             if place.life == life:
                 self._lose(name, error)
@@ -582,7 +601,12 @@ class PoolActor:
 
 def _actor(of: type, num_cpus: int, node: str, **options: Any) -> Any:
     return _remote(of).options(
-        num_cpus=num_cpus, max_restarts=MAX_RESTARTS, **on_node(node), **options
+        num_cpus=num_cpus,
+        max_restarts=MAX_RESTARTS,
+        # A line of Ray's dashboard for each candidate is not worth what it costs.
+        enable_task_events=False,
+        **on_node(node),
+        **options,
     )
 
 
