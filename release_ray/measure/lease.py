@@ -17,9 +17,9 @@ _MISSED = 3
 
 
 class LeaseOffice:
-    """The pool's side: it is told when a run comes and when it has gone."""
+    """The pool's side: it is told when a run comes, which it may refuse, and when it has gone."""
 
-    def __init__(self, came: Callable[[str], None], gone: Callable[[str], None]) -> None:
+    def __init__(self, came: Callable[[str], bool], gone: Callable[[str], None]) -> None:
         self._came = came
         self._gone = gone
         self._server: asyncio.Server | None = None
@@ -36,17 +36,18 @@ class LeaseOffice:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _keep_alive(writer.get_extra_info("socket"))
-        run = ""
+        run, taken = "", False
         try:
             run = (await reader.readline()).decode().strip()
-            self._came(run)
-            writer.write(b"welcome\n")
-            await reader.read()
+            taken = bool(run) and self._came(run)
+            if taken:
+                writer.write(b"welcome\n")
+                await reader.read()
         except OSError:
             pass  # a host that went away: as good as an end
         finally:
             writer.close()
-            if run:
+            if taken:
                 self._gone(run)
 
 

@@ -35,13 +35,13 @@ def spread_builders(
     return nodes
 
 
-def on_node(node: str) -> dict[str, Any]:
-    """Ray's options that put an actor on a node, and nowhere else."""
+def on_node(node: str, *, soft: bool = False) -> dict[str, Any]:
+    """Ray's options that put an actor on a node, and nowhere else unless `soft`."""
     if not node:
         return {}
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=soft)}
 
 
 def here(devices: Sequence[DeviceSpec]) -> list[DeviceSpec]:

@@ -26,7 +26,7 @@ from release_ray.measure.devices.cores import Aside
 from release_ray.measure.hosts import Host, this_host
 from release_ray.measure.jobs import Canary, DeviceSpec, Job, Outcome
 from release_ray.measure.lease import Lease
-from release_ray.measure.placement import here, spread_builders
+from release_ray.measure.placement import here, on_node, spread_builders
 from release_ray.measure.pool_actor import PoolActor, PoolPlan, PoolStats
 
 logger = logging.getLogger(__name__)
@@ -215,6 +215,8 @@ def _named(plan: PoolPlan) -> ActorHandle:
         max_restarts=0,
         enable_task_events=False,
         runtime_env=_runtime_env(),
+        # Near the run that makes it, away from machines that are there to measure.
+        **on_node(ray.get_runtime_context().get_node_id(), soft=True),
     ).remote(plan)
 
 

@@ -178,6 +178,7 @@ class PoolActor:
         self._ids = itertools.count()
         self._office = LeaseOffice(self._came, self._gone)
         self._address: tuple[str, int] | None = None
+        self._starting = asyncio.Lock()
         self._used = False
         self._ending = False
         self._changed = asyncio.Event()
@@ -207,14 +208,15 @@ class PoolActor:
                     f" {self._plan.target_kind}, not {target_kind}; wait for it"
                 )
             )
-        if self._address is None:
-            host = ray.util.get_node_ip_address()
-            self._address = (host, await self._office.open(host))
-            self._add(self._builders, self._plan.devices)
-            self._spawn(self._show())
-            self._spawn(self._end_unused())
-            if self._plan.grows:
-                self._spawn(self._grow())
+        async with self._starting:
+            if self._address is None:
+                host = ray.util.get_node_ip_address()
+                self._address = (host, await self._office.open(host))
+                self._add(self._builders, self._plan.devices)
+                self._spawn(self._show())
+                self._spawn(self._end_unused())
+                if self._plan.grows:
+                    self._spawn(self._grow())
         return self._address
 
     async def ready(self) -> Failure | None:
@@ -298,9 +300,12 @@ class PoolActor:
 
     # -- runs come and go -----------------------------------------------------------------------
 
-    def _came(self, run: str) -> None:
+    def _came(self, run: str) -> bool:
+        if self._ending:
+            return False
         self._used = True
         self._runs.setdefault(run, _Run())
+        return True
 
     def _gone(self, run: str) -> None:
         """What the run has queued is called off; what is on a device ends, and nobody hears of it.

@@ -24,10 +24,13 @@ class Book:
 
     def __init__(self):
         self.entries = []
-        self.office = LeaseOffice(
-            lambda run: self.entries.append(f"{run} came"),
-            lambda run: self.entries.append(f"{run} gone"),
-        )
+        self.full = False
+        self.office = LeaseOffice(self.came, lambda run: self.entries.append(f"{run} gone"))
+
+    def came(self, run):
+        if not self.full:
+            self.entries.append(f"{run} came")
+        return not self.full
 
     async def until(self, entry):
         async with asyncio.timeout(10):
@@ -66,6 +69,19 @@ def test_a_killed_run_has_gone(number):
         book.office.close()
 
     asyncio.run(work())
+
+
+def test_a_pool_that_is_ending_takes_nobody():
+    async def work():
+        book = Book()
+        book.full = True
+        address = ("127.0.0.1", await book.office.open("127.0.0.1"))
+        with pytest.raises(ConnectionError, match="has just ended"):
+            await asyncio.to_thread(Lease, address, "late")
+        book.office.close()
+        return book.entries
+
+    assert asyncio.run(work()) == []
 
 
 def test_without_an_office_there_is_no_lease():
