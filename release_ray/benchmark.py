@@ -6,9 +6,11 @@ the device's cores, with TVM's thread pool set to their number before TVM is imp
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -42,8 +44,8 @@ def compare(
     default_so: str,
     tuned_so: str,
     inputs: Sequence[np.ndarray],
-    *,
     device: str = "cpu",
+    *,
     turns: int = 5,
     min_turn_ms: float = 100.0,
 ) -> Comparison:
@@ -70,6 +72,17 @@ def compare(
         default_outputs=default.outputs,
         tuned_outputs=tuned.outputs,
     )
+
+
+def compare_shipped(
+    default_so: bytes, tuned_so: bytes, inputs: Sequence[np.ndarray], device: str = "cpu"
+) -> Comparison:
+    """`compare`, for libraries that come from another machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, name) for name in ("default.so", "tuned.so")]
+        for path, content in zip(paths, (default_so, tuned_so), strict=True):
+            path.write_bytes(content)
+        return compare(str(paths[0]), str(paths[1]), inputs, device)
 
 
 def measure_network(

@@ -134,11 +134,15 @@ def deploy(
 def _compare(
     pool: MeasurePool, default_so: Path, tuned_so: Path, inputs: Sequence[np.ndarray]
 ) -> Comparison:
+    device = "cuda" if pool.devices[0].kind == "cuda" else "cpu"
+    function: str = "compare"
+    libraries: list[str] | list[bytes] = [str(so.resolve()) for so in (default_so, tuned_so)]
+    if not pool.near:
+        function = "compare_shipped"
+        libraries = [so.read_bytes() for so in (default_so, tuned_so)]
     try:
         return pool.call_on_device(
-            "release_ray.benchmark:compare",
-            (str(default_so.resolve()), str(tuned_so.resolve()), inputs),
-            _COMPARE_TIMEOUT_S,
+            f"release_ray.benchmark:{function}", (*libraries, inputs, device), _COMPARE_TIMEOUT_S
         )
     except ChildFailure as failure:
         raise WorkFailed(f"the compiled network does not run: {failure}") from failure

@@ -10,25 +10,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from release_ray.core.settings import MeasureSettings
-from release_ray.core.statuses import Purpose
+from release_ray.core.statuses import Purpose, Status
 from release_ray.database import Entry
 from release_ray.journal import Journal
 from release_ray.measure.jobs import Job
 from release_ray.measure.pool import MeasurePool
-from release_ray.records import FINALISTS, Record
+from release_ray.measure.scheduler import NOTHING_DONE
+from release_ray.records import Record
 from release_ray.replay import replayed
 from release_ray.tasks import Task
 from release_ray.tuner import TaskState
 
 PASSES = 2
-_INVITED = 1.25
-"""Up to so many times a task's best latency a candidate may still turn out to be the best."""
 _STAYS = 1.1
-"""The same after a pass, of what the finals gave so far."""
+"""Up to so many times the best of a pass a candidate is measured in the next one."""
+_NOT_REPLAYED = replace(
+    NOTHING_DONE, status=Status.INVALID, message="this TVM does not make its schedule"
+)
 _POLL_S = 1.0
 
 
@@ -62,19 +64,19 @@ def hold_finals(
 
 
 def _invited(state: TaskState, journal: Journal) -> list[_Finalist]:
-    planner = state.planner
-    best = journal.best(planner.task, FINALISTS)
-    fastest_s = min((r.latency_s for r in best if r.latency_s), default=inf)
-    near = [r for r in best if r.latency_s and r.latency_s <= _INVITED * fastest_s]
-    entries = [replayed(planner.task, planner.sketches, record) for record in near]
-    finalists = [
-        _Finalist(planner.task, record, entry)
-        for record, entry in zip(near, entries, strict=True)
-        if entry is not None
-    ]
-    compared = journal.finals(planner.task)
-    decided = all((f.record.sketch, f.record.decisions) in compared for f in finalists)
-    return [] if decided or len(finalists) < 2 else finalists
+    task = state.planner.task
+    near = journal.finalists(task)
+    compared = journal.finals(task)
+    if len(near) < 2 or all((r.sketch, r.decisions) in compared for r in near):
+        return []
+    finalists = []
+    for record in near:
+        entry = replayed(task, state.planner.sketches, record)
+        if entry is None:
+            journal.write_final(record, _NOT_REPLAYED)
+        else:
+            finalists.append(_Finalist(task, record, entry))
+    return finalists
 
 
 def _measure(

@@ -129,6 +129,10 @@ class Journal:
         """The best candidates of a task, best first."""
         return self._history.best(task.workload.key, task.workload.target_json, count)
 
+    def finalists(self, task: Task) -> list[Record]:
+        """Candidates of a task of which any may be the best, as `History.finalists`."""
+        return self._history.finalists(task.workload.key, task.workload.target_json)
+
     def finals(self, task: Task) -> Mapping[tuple[int, str], float | None]:
         """What the last finals of a task gave, as `History.finals`."""
         return self._history.finals(task.workload.key, task.workload.target_json)

@@ -44,6 +44,10 @@ def compile_from(network: str, settings: TuneSettings, work_dir: Path, output: P
 
     Raises `InputError` where the work dir is another network's or holds no measurement.
     """
+    if settings.target == TuneSettings().target:
+        # What it was tuned for, which need not be this machine.
+        target = WorkDir.existing(work_dir).identity.target
+        settings = settings.model_copy(update={"target": target})
     prepared = prepare(network, settings, local_devices(settings))
     entries = _entries(prepared, work_dir)
     with tempfile.TemporaryDirectory() as scratch:

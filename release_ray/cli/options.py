@@ -29,7 +29,10 @@ Tasks = Annotated[
 ]
 Devices = Annotated[
     str | None,
-    typer.Option(help="auto, cpu, cpu:COUNTxCORES, sim:COUNT. \\[default: auto]"),
+    typer.Option(
+        help="auto, cpu, cpu:COUNTxCORES, cuda, cuda:MODEL, rpc://host:port/key, sim:COUNT. "
+        "\\[default: auto]"
+    ),
 ]
 Address = Annotated[
     str | None, typer.Option(help="A Ray cluster. \\[default: RAY_ADDRESS, else one is started]")

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 
 _HEARTBEAT_S = 1
-_MISSED = 3
+_MISSED = 4
 
 
 class LeaseOffice:

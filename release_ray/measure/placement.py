@@ -25,7 +25,7 @@ def spread_builders(
     """
     left = {host.node: _cores_left(host, devices) for host in hosts}
     if count is None:
-        hardware = any(device.cores or device.gpus for device in devices)
+        hardware = any(d.cores or d.gpus or d.address for d in devices)
         count = max(1, sum(max(0, free) for free in left.values())) if hardware else 1
     nodes = []
     for _ in range(count):

@@ -114,6 +114,11 @@ class MeasurePool:
     def devices(self) -> tuple[DeviceSpec, ...]:
         return self._plan.devices
 
+    @property
+    def near(self) -> bool:
+        """Whether a device is on this node, so that it sees this node's files."""
+        return bool(here(self._plan.devices))
+
     def ready(self) -> None:
         """Waits until every device, and a builder, is up, and gets out of the devices' way.
 
@@ -134,7 +139,7 @@ class MeasurePool:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queues jobs after those that are queued. Each will have exactly one outcome."""
-        self._ask(self._pool.submit.remote(self._run, list(jobs)))
+        self._taken(self._ask(self._pool.submit.remote(self._run, list(jobs))))
 
     def withdraw(self) -> list[int]:
         """Takes back the jobs that no device was sent, and returns their ids.
@@ -148,18 +153,24 @@ class MeasurePool:
 
         An interrupted call loses none: the next one has them.
         """
-        outcomes = self._ask(self._pool.next_outcomes.remote(self._run, self._received, timeout_s))
+        reply: Any = self._pool.next_outcomes.remote(self._run, self._received, timeout_s)
+        outcomes = self._taken(self._ask(reply))
         self._received += len(outcomes)
         return outcomes
 
     def call_on_device(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
         """Runs `package.module:function` alone on a device, in its child process.
 
+        On one of this node, if there is any that is up.
+
         Raises:
             ChildFailure: it raised, died or took too long.
             InputError: the devices run no programs.
         """
-        return _value(self._ask(self._pool.call.remote(function, tuple(arguments), timeout_s)))
+        node = ray.get_runtime_context().get_node_id()
+        return _value(
+            self._ask(self._pool.call.remote(function, tuple(arguments), timeout_s, node))
+        )
 
     def check(self, job: Job) -> float:
         """max|a-b| / max|b| of the candidate's output against the unscheduled operator's.
@@ -192,6 +203,11 @@ class MeasurePool:
         except RayError as error:
             raise WorkFailed(f"the measurement pool is gone: {error}") from error
 
+    def _taken(self, answer: Any) -> Any:
+        if isinstance(answer, Failure):
+            raise WorkFailed(f"the measurement pool has given this run up: {answer.error}")
+        return answer
+
 
 def _value(answer: Any) -> Any:
     if isinstance(answer, Failure):
@@ -201,8 +217,10 @@ def _value(answer: Any) -> Any:
 
 def _named(plan: PoolPlan) -> ActorHandle:
     """The pool of those devices, which is made if there is none."""
-    # A pool that grows has other devices by and by, and is the same pool.
-    devices = plan.grows or repr(plan.devices)
+    # A pool that grows has more devices by and by, and is the same pool.
+    first = plan.devices[0]
+    growing = (plan.grows, first.model, len(first.cores), first.target)
+    devices = repr(growing if plan.grows else plan.devices)
     digest = hashlib.sha256(devices.encode()).hexdigest()[:12]
     actor: Any = ray.remote(PoolActor)
     return actor.options(
@@ -223,11 +241,11 @@ def _named(plan: PoolPlan) -> ActorHandle:
 def _reserved_cpus(devices: Sequence[DeviceSpec], builders: int) -> tuple[int, int]:
     """CPUs of a builder, and of a device without cores of its own.
 
-    A GPU needs one to be driven. Builders reserve none where Ray has too few, for then they would
-    never be started.
+    A GPU needs one to be driven; a board drives itself. Builders reserve none where Ray has too
+    few, for then they would never be started.
     """
     simulated = device_kind(devices[0].kind).simulated
-    of_device = 0 if simulated else 1
+    of_device = 0 if simulated or devices[0].address else 1
     wanted = sum(len(device.cores) or of_device for device in devices)
     fits = wanted + builders <= ray.cluster_resources().get("CPU", 0)
     return (1 if fits and not simulated else 0), of_device

@@ -16,6 +16,7 @@ import itertools
 import logging
 import os
 import pickle
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -63,6 +64,8 @@ UNUSED_S = 60.0
 """How long a new pool waits for its first run."""
 STOP_S = 1.0
 """How long builders and devices have to give everything back, when the pool ends."""
+ASKED = 3
+"""How often something is asked of a device at most, each time because the last one went away."""
 GATHER_S = 0.05
 """How long after an answer a run has to wait for the next, at least."""
 GROW_S = 2.0
@@ -163,6 +166,9 @@ class _Place:
     disturbed: int = 0
 
 
+_ENDED = Failure(Dead("its connection broke, and with it this run's lease"))
+
+
 class PoolActor:
     """See the module. Nothing happens before `start`, which may come after other calls."""
 
@@ -171,6 +177,7 @@ class PoolActor:
         self._plan = plan
         self._scheduler = Scheduler(max_waiting=plan.settings.max_in_flight)
         self._specs = {spec.name: spec for spec in plan.devices}
+        self._wanted = frozenset(self._specs)
         self._builders = {f"builder:{i}": node for i, node in enumerate(plan.builders)}
         self._places: dict[str, _Place] = {}
         self._runs: dict[str, _Run] = {}
@@ -179,7 +186,6 @@ class PoolActor:
         self._office = LeaseOffice(self._came, self._gone)
         self._address: tuple[str, int] | None = None
         self._starting = asyncio.Lock()
-        self._used = False
         self._ending = False
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -187,6 +193,10 @@ class PoolActor:
         self._refusals: list[Failure] = []
         self._pids: dict[str, int] = {}
         self._metrics = PoolMetrics()
+        # Whoever made it may be gone before it was started; nobody else would end it.
+        self._unused = threading.Timer(UNUSED_S, os._exit, (0,))
+        self._unused.daemon = True
+        self._unused.start()
         # Not in `start`: Ray may begin another method of an asyncio actor before that one.
         for name in self._builders:
             self._scheduler.expect_builder(name)
@@ -214,7 +224,6 @@ class PoolActor:
                 self._address = (host, await self._office.open(host))
                 self._add(self._builders, self._plan.devices)
                 self._spawn(self._show())
-                self._spawn(self._end_unused())
                 if self._plan.grows:
                     self._spawn(self._grow())
         return self._address
@@ -226,23 +235,30 @@ class PoolActor:
             return self._refusals[0]
         return None if self._scheduler.devices else self._nothing_left()
 
-    async def submit(self, run: str, jobs: Sequence[Job]) -> None:
-        """Queues jobs of a run."""
+    async def submit(self, run: str, jobs: Sequence[Job]) -> Failure | None:
+        """Queues jobs of a run; a failure where its lease has ended."""
+        if run not in self._runs:
+            return _ENDED
         mine = [replace(job, id=next(self._ids)) for job in jobs]
         for job, original in zip(mine, jobs, strict=True):
             self._jobs[job.id] = (run, original.id)
         self._obey(self._scheduler.submit(mine, run))
+        return None
 
     async def withdraw(self, run: str) -> list[int]:
         """Takes back a run's jobs that no device was sent; their ids."""
         return [self._jobs.pop(job)[1] for job in self._scheduler.withdraw(run)]
 
-    async def next_outcomes(self, run: str, received: int, timeout_s: float) -> list[Outcome]:
+    async def next_outcomes(
+        self, run: str, received: int, timeout_s: float
+    ) -> list[Outcome] | Failure:
         """A run's outcomes after the first `received`, which are forgotten; waits for one.
 
-        Empty after `timeout_s`.
+        Empty after `timeout_s`; a failure where the run's lease has ended.
         """
-        mine = self._runs.setdefault(run, _Run())
+        if run not in self._runs:
+            return _ENDED
+        mine = self._runs[run]
         fresh = max(0, received - mine.delivered)
         del mine.outcomes[:fresh]
         mine.delivered += fresh
@@ -256,9 +272,14 @@ class PoolActor:
         mine.answered_at = time.monotonic()
         return list(mine.outcomes)
 
-    async def call(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
-        """Runs a function alone on a device: its value, or a `Failure`."""
-        return await self._alone(lambda device: device.call.remote(function, arguments, timeout_s))
+    async def call(
+        self, function: str, arguments: Sequence[Any], timeout_s: float, node: str
+    ) -> Any:
+        """Runs a function alone on a device, of that node if there is one: its value, or a
+        `Failure`."""
+        return await self._alone(
+            lambda device: device.call.remote(function, arguments, timeout_s), node=node
+        )
 
     async def check(self, job: Job) -> Any:
         """The relative error of a candidate's output, or a `Failure`."""
@@ -303,7 +324,7 @@ class PoolActor:
     def _came(self, run: str) -> bool:
         if self._ending:
             return False
-        self._used = True
+        self._unused.cancel()
         self._runs.setdefault(run, _Run())
         return True
 
@@ -339,11 +360,6 @@ class PoolActor:
         # Not at once: whoever waits for this to return shall hear of it.
         asyncio.get_running_loop().call_later(0.2, os._exit, 0)
 
-    async def _end_unused(self) -> None:
-        await asyncio.sleep(UNUSED_S)
-        if not self._used:
-            await self.end()
-
     def _add(self, builders: Mapping[str, str], devices: Sequence[DeviceSpec]) -> None:
         """Makes the actors of builders (name to node) and devices, which join when they are up."""
         plan = self._plan
@@ -378,6 +394,7 @@ class PoolActor:
                 )
             except (InputError, RayError) as error:
                 logger.warning("the cluster has grown, but: %s", error)
+                known |= there
                 continue
             fresh = [host for host in hosts if host.node not in known]
             known |= {host.node for host in fresh}
@@ -387,7 +404,9 @@ class PoolActor:
         new = {host.node for host in hosts}
         devices = [
             replace(spec, name=f"{spec.kind}:{len(self._specs) + i}")
-            for i, spec in enumerate(spec for spec in found if spec.node in new)
+            for i, spec in enumerate(
+                spec for spec in found if spec.node in new and self._like(spec)
+            )
         ]
         if not devices:
             return
@@ -402,6 +421,15 @@ class PoolActor:
             can_build = device_kind(spec.kind).builds
             self._scheduler.expect_device(spec.name, can_build=can_build)
         self._add(builders, devices)
+
+    def _like(self, spec: DeviceSpec) -> bool:
+        """Whether a device measures what those of the plan do: of narrower ones there may be."""
+        first = self._plan.devices[0]
+        return (spec.model, len(spec.cores), spec.gpus) == (
+            first.model,
+            len(first.cores),
+            first.gpus,
+        )
 
     # -- commands become calls ------------------------------------------------------------------
 
@@ -520,7 +548,8 @@ class PoolActor:
                 return self._give_up(name)
         if isinstance(started, Failure):
             self._losses[name] = str(started.error)
-            if name in self._specs:
+            # What was up once, or came later, is a loss; the runs that come can do without it.
+            if name in self._wanted and name not in self._pids:
                 self._refusals.append(started)
             return self._give_up(name)
         self._pids[name] = started.pid
@@ -542,30 +571,52 @@ class PoolActor:
         return all(up.values()) and (any(builders) or not builders)
 
     async def _alone(
-        self, ask: Callable[[ActorHandle], Awaitable[Any]], device: str | None = None
+        self,
+        ask: Callable[[ActorHandle], Awaitable[Any]],
+        device: str | None = None,
+        node: str = "",
     ) -> Any:
-        def candidates() -> list[str]:
-            up = self._scheduler.devices
-            return [name for name in up if up[name] and device in (None, name)]
+        """Asks one device while it has nothing else to do; another one if that goes away."""
+        failure = self._nothing_left()
+        for _ in range(ASKED):
+            name = await self._choose(device, node)
+            if name is None:
+                return self._nothing_left()
+            place = self._places[name]
+            async with place.alone:
+                if not self._scheduler.devices.get(name):
+                    continue  # it went away while somebody else had it
+                self._obey(self._scheduler.hold(name))
+                life = place.life
+                try:
+                    return await ask(place.handle)
+                except RayError as error:
+                    if place.life == life:
+                        self._lose(name, error)
+                    failure = Failure(Dead(f"{name} went away: {_reason(error)}"))
+                finally:
+                    self._obey(self._scheduler.release(name))
+        return failure
 
-        await self._until(lambda: bool(candidates()) or not self._scheduler.devices)
-        if not candidates():
-            return self._nothing_left()
-        name = min(
-            candidates(), key=lambda n: (self._places[n].alone.locked(), self._scheduler.load(n))
+    async def _choose(self, device: str | None, node: str) -> str | None:
+        """The least busy device that is up, on that node if there is one there; waits for it.
+
+        None where none is left that could come up.
+        """
+
+        def left() -> list[str]:
+            return [name for name in self._scheduler.devices if device in (None, name)]
+
+        def up() -> list[str]:
+            return [name for name in left() if self._scheduler.devices[name]]
+
+        await self._until(lambda: bool(up()) or not left())
+        near = [name for name in up() if self._specs[name].node in ("", node)]
+        return min(
+            near or up(),
+            key=lambda name: (self._places[name].alone.locked(), self._scheduler.load(name)),
+            default=None,
         )
-        place = self._places[name]
-        async with place.alone:
-            self._obey(self._scheduler.hold(name))
-            life = place.life
-            try:
-                return await ask(place.handle)
-            except RayError as error:
-                if place.life == life:
-                    self._lose(name, error)
-                return Failure(Dead(f"{name} went away: {_reason(error)}"))
-            finally:
-                self._obey(self._scheduler.release(name))
 
     def _nothing_left(self) -> Failure:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self._losses.items())

@@ -19,7 +19,7 @@ NEAR_BEST = 1.05
 """Up to so many times the best a kernel may be the winner, and is timed twice as long."""
 
 SLACK = 10.0
-COLD_RUNS = 25
+COLD_RUNS = 15
 """Each with the caches emptied before it, so that none can be longer to be less noisy."""
 
 

@@ -20,6 +20,9 @@ class BoardAddress:
     key: str
     kind: str = "cpu"
 
+    def __str__(self) -> str:
+        return f"rpc://{self.host}:{self.port}/{self.key}?{self.kind}"
+
     @classmethod
     def parse(cls, text: str) -> BoardAddress:
         """Reads `rpc://host:port/key`, or that with `?cuda`. Raises `InputError`."""

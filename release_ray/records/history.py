@@ -18,6 +18,9 @@ from release_ray.records.sqlite import CANDIDATE, RECORDS, RUNS
 FINALISTS = 5
 """So many of a task's fastest are measured once more before one of them is called best."""
 
+NEAR = 1.25
+"""Up to so many times the best latency of a search a candidate may turn out to be the best."""
+
 Transaction = Callable[[], AbstractContextManager[sa.Connection]]
 
 
@@ -54,11 +57,25 @@ class History:
         A candidate stands as its newest record says, so a retry replaces what was before, and one
         that failed since is out. Canaries and lost devices say nothing of a candidate.
 
-        The `FINALISTS` fastest are in the order of the last finals, which compare them fairly;
-        whoever was not in these comes after them.
+        The finalists are in the order of the last finals, which compare them fairly, if all of
+        them were in these.
         """
+        fastest = self._fastest(workload, target, max(count, FINALISTS))
         finals = self.finals(workload, target)
-        out = [key for key, final_s in finals.items() if final_s is None]
+        near = _near(fastest)
+        measured_s = [finals.get((record.sketch, record.decisions)) for record in near]
+        if None not in measured_s:
+            order = sorted(range(len(near)), key=lambda i: measured_s[i] or inf)
+            fastest[: len(near)] = [near[i] for i in order]
+        return fastest[:count]
+
+    def finalists(self, workload: str, target: str) -> list[Record]:
+        """Candidates of a task of which any may be the best: the fastest, and those close to it."""
+        return _near(self._fastest(workload, target, FINALISTS))
+
+    def _fastest(self, workload: str, target: str, count: int) -> list[Record]:
+        """Candidates that stand, by their latency in the search."""
+        out = [key for key, final_s in self.finals(workload, target).items() if final_s is None]
         newest = (
             sa.select(sa.func.max(RECORDS.c.id))
             .where(self.visible)
@@ -67,18 +84,12 @@ class History:
             .where(sa.tuple_(RECORDS.c.sketch, RECORDS.c.decisions).not_in(out))
             .group_by(*(RECORDS.c[name] for name in CANDIDATE))
         )
-        fastest = self._read(
+        return self._read(
             self._select(workload, target)
             .where(RECORDS.c.id.in_(newest), RECORDS.c.status == Status.OK)
             .order_by(RECORDS.c.latency_s, RECORDS.c.id)
-            .limit(max(count, FINALISTS))
+            .limit(count)
         )
-
-        def final_s(record: Record) -> float:
-            return finals.get((record.sketch, record.decisions)) or inf
-
-        fastest[:FINALISTS] = sorted(fastest[:FINALISTS], key=final_s)
-        return fastest[:count]
 
     def finals(self, workload: str, target: str) -> dict[tuple[int, str], float | None]:
         """What the last finals of a task gave: (sketch, decisions) to seconds; None for a failure.
@@ -163,6 +174,12 @@ class History:
         if workload is not None:
             query = query.where(RECORDS.c.workload == workload, RECORDS.c.target == target)
         return query
+
+
+def _near(fastest: list[Record]) -> list[Record]:
+    """Of candidates, fastest first, the finalists."""
+    first = [record for record in fastest[:FINALISTS] if record.latency_s is not None]
+    return [r for r in first if (r.latency_s or inf) <= NEAR * (first[0].latency_s or inf)]
 
 
 def _record(row: Mapping[Any, Any]) -> Record:

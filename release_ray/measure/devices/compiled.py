@@ -19,6 +19,7 @@ from release_ray.measure.timing import Timing, run_timeout_s
 
 HANDLERS = "release_ray.measure.handlers"
 _CHECK_TIMEOUT_S = 120.0
+_NEVER = 1e9
 
 
 class ChildBuilder(CandidateBuilder):
@@ -49,6 +50,8 @@ class ChildWorker(DeviceWorker):
 
     device: str
     """As `places.opened` takes it."""
+    waits_s: float = 0.0
+    """How long it may take to be had, and to be sent what it needs."""
 
     def __init__(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> None:
         self._spec = spec
@@ -89,7 +92,8 @@ class ChildWorker(DeviceWorker):
 
     def canary(self) -> Canary:
         arguments = (self.device, self._described)
-        return self.call(f"{HANDLERS}:canary", arguments, self._settings.build_timeout_s)
+        timeout_s = self._settings.build_timeout_s + self.waits_s
+        return self.call(f"{HANDLERS}:canary", arguments, timeout_s)
 
     def overhead_cpu_s(self) -> float:
         return self._child.parent_cpu_s()
@@ -116,19 +120,20 @@ class ChildWorker(DeviceWorker):
             build_cpu_s=artifact.build_cpu_s,
         )
         limit_s = run_timeout_s(job.best_s, job.settings, job.workload.flops, self._watch.usual_s)
-        final = job.purpose is Purpose.REMEASURE
-        settings = job.settings.model_copy(update={"flush_cache": True})
+        settings = job.settings
+        if job.purpose is Purpose.REMEASURE:
+            settings = settings.model_copy(update={"flush_cache": True, "early_stop": _NEVER})
         try:
             reply = self._child.call(
                 f"{HANDLERS}:run",
                 artifact,
                 self.device,
-                None if final else job.best_s,
-                settings if final else job.settings,
+                job.best_s,
+                settings,
                 limit_s,
                 self._watch.usual_s,
                 self._described,
-                timeout_s=limit_s,
+                timeout_s=limit_s + self.waits_s,
             )
         except ChildFailure as failure:
             # What it has left on the device, such as a broken context, goes with its process.

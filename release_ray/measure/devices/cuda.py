@@ -31,7 +31,9 @@ class CudaKind(DeviceKind):
                 " --devices cpu"
             )
         wanted = options.strip().casefold()
-        chosen = [(host, gpu) for host, gpu in there if wanted in gpu.model.casefold()]
+        chosen = [(host, gpu) for host, gpu in there if wanted == gpu.model.casefold()]
+        # An L4 can be told from an L40 by its whole name.
+        chosen = chosen or [(host, gpu) for host, gpu in there if wanted in gpu.model.casefold()]
         if not chosen:
             raise InputError(f"devices: no GPU is a {options}; there are {_counted(there)}")
         if len({gpu.model for _, gpu in chosen}) > 1:

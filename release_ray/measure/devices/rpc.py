@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from release_ray.core.errors import InputError
@@ -44,9 +45,12 @@ class RpcKind(DeviceKind):
 class RpcWorker(ChildWorker):
     """Times kernels on whichever board of its sort is free."""
 
+    waits_s = 120.0
+
     def __init__(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> None:
         super().__init__(spec, settings, target_kind)
-        self.device = f"{spec.address}?{'cuda' if target_kind == 'cuda' else 'cpu'}"
+        kind = "cuda" if target_kind == "cuda" else "cpu"
+        self.device = str(replace(BoardAddress.parse(spec.address), kind=kind))
 
     def call(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
         if not function.startswith(f"{HANDLERS}:"):

@@ -84,7 +84,7 @@ def test_cold_runs_are_single_ones_and_their_median_counts():
     def cold(clock, budget_s=20.0, best_s=None):
         return time_kernel(clock, best_s=best_s, settings=SETTINGS, budget_s=budget_s, cold=True)
 
-    clock = Clock(0.001, *[0.001] * 12, *[0.002] * 13)
+    clock = Clock(0.001, *[0.001] * 7, *[0.002] * 8)
     assert cold(clock) == Timing(0.002, None)
     assert clock.asked == [1, COLD_RUNS]
     # No longer than with warm caches, three times 20 ms here.

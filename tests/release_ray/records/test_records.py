@@ -137,48 +137,53 @@ def final(run: str, number: int, latency_s: float | None) -> Record:
     return record(run, number, purpose=Purpose.REMEASURE, status=status, latency_s=latency_s)
 
 
-def test_finals_decide_among_the_fastest_and_only_the_last_ones(path: Path) -> None:
-    with Records.open(path) as records:
-        run = records.begin_run("tune", "{}")
-        for number in range(8):
-            records.append(record(run, number))
-        # The fastest pass of each counts, and a candidate that failed once is out.
-        for number, latency_s in [
-            (0, 0.02),
-            (1, 0.03),
-            (2, None),
-            (3, 0.05),
-            (3, 0.01),
-            (2, 0.001),
-        ]:
-            records.append(final(run, number, latency_s))
-        records.append(
-            record(run, 4, purpose=Purpose.REMEASURE, status=Status.DEVICE_LOST, latency_s=None)
-        )
-        assert best_of(records) == [f"[[{n},1]]" for n in (3, 0, 1, 4, 5, 6, 7)]
-        history = records.history(simulated=False)
-        (best,) = history.best("abc", '{"kind":"llvm"}')
-        # What is called its latency is still comparable with that of any other trial.
-        assert (best.decisions, best.latency_s) == ("[[3,1]]", 0.004)
-        assert history.trials() == {("abc", '{"kind":"llvm"}'): 8}
-        later = records.begin_run("tune", "{}")
-        records.append(record(later, 9, latency_s=0.0005))
-        for number, latency_s in [(9, 0.04), (1, 0.03)]:
-            records.append(final(later, number, latency_s))
-        assert history.finals("abc", '{"kind":"llvm"}') == {
-            (0, "[[9,1]]"): 0.04,
-            (0, "[[1,1]]"): 0.03,
-        }
-        assert best_of(records)[:3] == ["[[1,1]]", "[[9,1]]", "[[0,1]]"]
+def close(run: str, number: int) -> Record:
+    """One of candidates of which any may be the best."""
+    return record(run, number, latency_s=1e-3 + 1e-5 * number)
 
 
-def test_a_slow_one_of_the_trials_is_no_finalist(path: Path) -> None:
+def test_finals_decide_among_the_finalists(path: Path) -> None:
     with Records.open(path) as records:
         run = records.begin_run("tune", "{}")
         for number in range(7):
-            records.append(record(run, number))
-        records.append(final(run, 6, 1e-9))
-        assert best_of(records)[0] == "[[0,1]]"
+            records.append(close(run, number))
+        history = records.history(simulated=False)
+        task = ("abc", '{"kind":"llvm"}')
+        assert [r.decisions for r in history.finalists(*task)] == [f"[[{n},1]]" for n in range(5)]
+        # The fastest pass of each counts, and a candidate that failed once is out.
+        passes = [(0, 0.02), (1, 0.03), (2, None), (3, 0.05), (3, 0.01), (4, 0.04), (2, 0.001)]
+        for number, latency_s in passes[:5]:
+            records.append(final(run, number, latency_s))
+        # Until all of them were measured there is nothing to go by.
+        assert best_of(records) == [f"[[{n},1]]" for n in (0, 1, 3, 4, 5, 6)]
+        for number, latency_s in [*passes[5:], (5, 0.05)]:
+            records.append(final(run, number, latency_s))
+        lost = record(run, 4, purpose=Purpose.REMEASURE, status=Status.DEVICE_LOST, latency_s=None)
+        records.append(lost)
+        assert best_of(records) == [f"[[{n},1]]" for n in (3, 0, 1, 4, 5, 6)]
+        (best,) = history.best(*task)
+        # What is called its latency is still comparable with that of any other trial.
+        assert (best.decisions, best.latency_s) == ("[[3,1]]", 1e-3 + 3e-5)
+        assert history.trials() == {task: 7}
+
+
+def test_the_last_finals_count_as_long_as_nobody_new_is_among_the_finalists(path: Path) -> None:
+    with Records.open(path) as records:
+        run = records.begin_run("tune", "{}")
+        for number in range(3):
+            records.append(close(run, number))
+        for number, latency_s in [(0, 0.03), (1, 0.02), (2, 0.01)]:
+            records.append(final(run, number, latency_s))
+        assert best_of(records) == ["[[2,1]]", "[[1,1]]", "[[0,1]]"]
+        later = records.begin_run("tune", "{}")
+        records.append(record(later, 9, latency_s=0.00099))
+        assert best_of(records)[0] == "[[9,1]]"
+        for number, latency_s in [(9, 0.04), (0, 0.05), (1, 0.03), (2, 0.06)]:
+            records.append(final(later, number, latency_s))
+        assert best_of(records) == ["[[1,1]]", "[[9,1]]", "[[0,1]]", "[[2,1]]"]
+        # One that is far faster needs no finals.
+        records.append(record(later, 8, latency_s=0.0005))
+        assert best_of(records)[0] == "[[8,1]]"
 
 
 def test_trials_are_what_was_sent_to_be_measured(path: Path) -> None:
@@ -271,14 +276,14 @@ def test_prune(path: Path) -> None:
         records.append(record(old, 0))
         run = records.begin_run("tune", "{}", fresh=True)
         for number in range(1, 6):
-            records.append(record(run, number))
-        for number in (1, 2, 3):
-            records.append(final(run, number, 0.01 / number))
+            records.append(close(run, number))
+        for number in (1, 2, 3, 4, 5):
+            records.append(final(run, number, 0.01 if number in (2, 3) else 0.02))
         records.append(record(run, 6, status=Status.CRASH))
         assert records.prune() == 0
         assert records.prune(failures=True) == 1
         # A candidate stays with all that was measured of it.
-        assert records.prune(keep_best=2) == 4
+        assert records.prune(keep_best=2) == 6
         assert [(r.decisions, r.purpose) for r in records.everything().all()] == [
             ("[[0,1]]", "trial"),
             ("[[2,1]]", "trial"),
@@ -287,7 +292,7 @@ def test_prune(path: Path) -> None:
             ("[[3,1]]", "remeasure"),
         ]
         assert records.prune(superseded=True) == 1
-        assert best_of(records) == ["[[3,1]]", "[[2,1]]"]
+        assert best_of(records) == ["[[2,1]]", "[[3,1]]"]
 
 
 def test_many_are_written_together_or_not_at_all(path: Path) -> None:
