@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from release_ray import cluster
+from release_ray import cluster, networks
 from release_ray.compile import compile_network, export
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
@@ -44,10 +44,11 @@ def compile_from(network: str, settings: TuneSettings, work_dir: Path, output: P
 
     Raises `InputError` where the work dir is another network's or holds no measurement.
     """
-    if settings.target == TuneSettings().target:
+    networks.check(network)
+    owner = WorkDir.existing(work_dir).identity
+    if settings.target == TuneSettings().target and owner.network == Path(network).stem:
         # What it was tuned for, which need not be this machine.
-        target = WorkDir.existing(work_dir).identity.target
-        settings = settings.model_copy(update={"target": target})
+        settings = settings.model_copy(update={"target": owner.target})
     prepared = prepare(network, settings, local_devices(settings))
     entries = _entries(prepared, work_dir)
     with tempfile.TemporaryDirectory() as scratch:

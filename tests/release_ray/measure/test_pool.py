@@ -67,6 +67,7 @@ def sim_pool(ray_local):
 
 
 def test_simulated_devices_share_the_work_and_give_the_same_results_twice(sim_pool):
+    sim_pool.ready()
     first = outcomes_of(sim_pool, simulated_jobs(30))
     again = outcomes_of(sim_pool, [replace(j, id=100 + j.id) for j in simulated_jobs(30)])
     assert [again[100 + i].latency_s for i in range(30)] == [first[i].latency_s for i in range(30)]
@@ -116,9 +117,10 @@ def test_a_broken_device_is_given_up_and_its_work_goes_on_elsewhere(ray_local):
     good, broken = devices.expand("sim:2?run_s=0.01")
     broken = replace(broken, options={**broken.options, "breaks_after": 5})
     pool = MeasurePool.start([good, broken], 1, SETTINGS)
-    outcomes = outcomes_of(pool, simulated_jobs(40))
+    pool.ready()
+    outcomes = outcomes_of(pool, simulated_jobs(60))
     assert {o.status for o in outcomes.values()} == {Status.OK}
-    assert Counter(o.device for o in outcomes.values()) == {"sim:0": 35, "sim:1": 5}
+    assert Counter(o.device for o in outcomes.values()) == {"sim:0": 55, "sim:1": 5}
     stats = pool.stats()
     assert not stats.devices["sim:1"].up
     assert stats.losses == {"sim:1": "its canary failed 3 times: killed by SIGSEGV (simulated)"}
