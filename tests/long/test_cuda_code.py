@@ -28,7 +28,7 @@ for name in ("convolution", "dense"):
     sketches = Sketches(task)
     rng = np.random.default_rng(0)
     built = 0
-    for point in sketches.space.random(rng, 64):
+    for point in sketches.space.random(rng, 2000):
         applied = sketches.apply(point)
         if applied.point is None:
             continue

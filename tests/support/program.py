@@ -136,8 +136,8 @@ def records(work_dir: Path, columns: str) -> list[tuple]:
 
 def trials(work_dir: Path) -> list[tuple]:
     """(workload, sketch, decisions) of everything that was sent to be measured."""
-    rows = records(work_dir, "workload, sketch, decisions, status")
-    return [row[:3] for row in rows if row[3] != "invalid"]
+    rows = records(work_dir, "workload, sketch, decisions, status, purpose")
+    return [row[:3] for row in rows if row[3] != "invalid" and row[4] == "trial"]
 
 
 def result(work_dir: Path) -> dict[str, Any]:
