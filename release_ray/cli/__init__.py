@@ -96,6 +96,9 @@ def _handle_signals() -> None:
         watchdog.start()
         raise KeyboardInterrupt
 
+    # An interrupt that meets a child between its fork and its program is nobody's to read about.
+    tell = sys.unraisablehook
+    sys.unraisablehook = lambda lost: lost.exc_type is KeyboardInterrupt or tell(lost)
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, interrupt)
