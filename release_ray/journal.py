@@ -8,11 +8,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
+from typing import Any
 
 from release_ray.accounting import Stopwatch
 from release_ray.core.settings import TuneSettings
 from release_ray.core.statuses import Purpose, Status
 from release_ray.measure.jobs import Outcome
+from release_ray.measure.scheduler import NOTHING_DONE
 from release_ray.planner import Observation
 from release_ray.records import Record, Records, now
 from release_ray.tasks import Task
@@ -72,9 +74,11 @@ class Journal:
 
     def write(self, recorded: Recorded) -> None:
         """Writes one outcome, or one refusal; it is on disk when this returns."""
-        task, outcome = recorded.state.planner.task, recorded.outcome
-        candidate = recorded.candidate
-        self._records.append(
+        task, candidate = recorded.state.planner.task, recorded.candidate
+        outcome = recorded.outcome or replace(
+            NOTHING_DONE, status=Status.INVALID, message=recorded.reason, host=self._host
+        )
+        self._append(
             Record(
                 task=task.name,
                 workload=task.workload.key,
@@ -82,48 +86,37 @@ class Journal:
                 sketch=candidate.sketch,
                 decisions=candidate.decisions,
                 purpose=Purpose.TRIAL,
-                status=outcome.status if outcome else Status.INVALID,
-                latency_s=outcome.latency_s if outcome else None,
-                bound_s=outcome.bound_s if outcome else None,
-                message=outcome.message if outcome else recorded.reason,
-                device=outcome.device if outcome else "",
-                host=outcome.host if outcome else self._host,
-                measure_settings=self._measure_settings,
-                build_s=outcome.build_s if outcome else 0.0,
-                run_s=outcome.run_s if outcome else 0.0,
                 round=recorded.round,
                 policy=candidate.policy,
                 sampler=self._settings.sampler.name,
                 seed=self._settings.seed,
-                run_id=self._run_id,
-                created_at=now(),
-                tvm_version=self._tvm_version,
-            ),
-            active_s=self._watch.here_s,
+                **self._measured(outcome),
+            )
         )
 
     def write_final(self, trial: Record, outcome: Outcome) -> None:
         """Writes what a finalist's measurement gave; `trial` is the record that made it one."""
-        self._records.append(
-            replace(
-                trial,
-                id=None,
-                purpose=Purpose.REMEASURE,
-                status=outcome.status,
-                latency_s=outcome.latency_s,
-                bound_s=outcome.bound_s,
-                message=outcome.message,
-                device=outcome.device,
-                host=outcome.host,
-                measure_settings=self._measure_settings,
-                build_s=outcome.build_s,
-                run_s=outcome.run_s,
-                run_id=self._run_id,
-                created_at=now(),
-                tvm_version=self._tvm_version,
-            ),
-            active_s=self._watch.here_s,
-        )
+        self._append(replace(trial, id=None, purpose=Purpose.REMEASURE, **self._measured(outcome)))
+
+    def _append(self, record: Record) -> None:
+        self._records.append(record, active_s=self._watch.here_s)
+
+    def _measured(self, outcome: Outcome) -> dict[str, Any]:
+        """The columns that say what this run has measured, and how."""
+        return {
+            "status": outcome.status,
+            "latency_s": outcome.latency_s,
+            "bound_s": outcome.bound_s,
+            "message": outcome.message,
+            "device": outcome.device,
+            "host": outcome.host,
+            "measure_settings": self._measure_settings,
+            "build_s": outcome.build_s,
+            "run_s": outcome.run_s,
+            "run_id": self._run_id,
+            "created_at": now(),
+            "tvm_version": self._tvm_version,
+        }
 
     def best(self, task: Task, count: int) -> list[Record]:
         """The best candidates of a task, best first."""

@@ -198,10 +198,7 @@ class PoolActor:
         self._unused.daemon = True
         self._unused.start()
         # Not in `start`: Ray may begin another method of an asyncio actor before that one.
-        for name in self._builders:
-            self._scheduler.expect_builder(name)
-        for name, spec in self._specs.items():
-            self._scheduler.expect_device(name, can_build=device_kind(spec.kind).builds)
+        self._expect(self._builders, plan.devices)
 
     async def start(self, target_kind: str) -> tuple[str, int] | Failure | None:
         """Lets every builder and device join as soon as it is ready; does not wait for them.
@@ -360,6 +357,12 @@ class PoolActor:
         # Not at once: whoever waits for this to return shall hear of it.
         asyncio.get_running_loop().call_later(0.2, os._exit, 0)
 
+    def _expect(self, builders: Iterable[str], devices: Iterable[DeviceSpec]) -> None:
+        for name in builders:
+            self._scheduler.expect_builder(name)
+        for spec in devices:
+            self._scheduler.expect_device(spec.name, can_build=device_kind(spec.kind).builds)
+
     def _add(self, builders: Mapping[str, str], devices: Sequence[DeviceSpec]) -> None:
         """Makes the actors of builders (name to node) and devices, which join when they are up."""
         plan = self._plan
@@ -415,11 +418,7 @@ class PoolActor:
         builders = {f"builder:{len(self._builders) + i}": node for i, node in enumerate(nodes)}
         self._specs |= {spec.name: spec for spec in devices}
         self._builders |= builders
-        for name in builders:
-            self._scheduler.expect_builder(name)
-        for spec in devices:
-            can_build = device_kind(spec.kind).builds
-            self._scheduler.expect_device(spec.name, can_build=can_build)
+        self._expect(builders, devices)
         self._add(builders, devices)
 
     def _like(self, spec: DeviceSpec) -> bool:

@@ -21,6 +21,9 @@ FINALISTS = 5
 NEAR = 1.25
 """Up to so many times the best latency of a search a candidate may turn out to be the best."""
 
+Finals = Mapping[tuple[int, str], float | None]
+"""(sketch, decisions) to seconds; None for a candidate that failed."""
+
 Transaction = Callable[[], AbstractContextManager[sa.Connection]]
 
 
@@ -60,8 +63,8 @@ class History:
         The finalists are in the order of the last finals, which compare them fairly, if all of
         them were in these.
         """
-        fastest = self._fastest(workload, target, max(count, FINALISTS))
         finals = self.finals(workload, target)
+        fastest = self._fastest(workload, target, max(count, FINALISTS), finals)
         near = _near(fastest)
         measured_s = [finals.get((record.sketch, record.decisions)) for record in near]
         if None not in measured_s:
@@ -71,11 +74,12 @@ class History:
 
     def finalists(self, workload: str, target: str) -> list[Record]:
         """Candidates of a task of which any may be the best: the fastest, and those close to it."""
-        return _near(self._fastest(workload, target, FINALISTS))
+        finals = self.finals(workload, target)
+        return _near(self._fastest(workload, target, FINALISTS, finals))
 
-    def _fastest(self, workload: str, target: str, count: int) -> list[Record]:
+    def _fastest(self, workload: str, target: str, count: int, finals: Finals) -> list[Record]:
         """Candidates that stand, by their latency in the search."""
-        out = [key for key, final_s in self.finals(workload, target).items() if final_s is None]
+        out = [key for key, final_s in finals.items() if final_s is None]
         newest = (
             sa.select(sa.func.max(RECORDS.c.id))
             .where(self.visible)
@@ -91,7 +95,7 @@ class History:
             .limit(count)
         )
 
-    def finals(self, workload: str, target: str) -> dict[tuple[int, str], float | None]:
+    def finals(self, workload: str, target: str) -> Finals:
         """What the last finals of a task gave: (sketch, decisions) to seconds; None for a failure.
 
         Of a candidate's passes the fastest counts, for noise only adds. These latencies are with

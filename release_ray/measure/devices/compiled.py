@@ -6,12 +6,12 @@ import json
 import platform
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from release_ray.core.settings import MeasureSettings
 from release_ray.core.statuses import Purpose, Status
 from release_ray.measure.canary import Watch, Watched, unfit
-from release_ray.measure.devices.base import CandidateBuilder, DeviceWorker
+from release_ray.measure.devices.base import CandidateBuilder, DeviceKind, DeviceWorker
 from release_ray.measure.jobs import Artifact, Canary, DeviceSpec, Job, Outcome
 from release_ray.measure.process import Child, ChildFailure, Dead, TimedOut
 from release_ray.measure.scheduler import NOTHING_DONE
@@ -163,6 +163,20 @@ class ChildWorker(DeviceWorker):
             run_s=reply.wall_s,
             run_cpu_s=reply.cpu_s,
         )
+
+
+class CompiledKind(DeviceKind):
+    """A kind whose candidates are compiled in builders and timed by a `ChildWorker`."""
+
+    worker_class: ClassVar[type[ChildWorker]]
+
+    def builder(
+        self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str
+    ) -> CandidateBuilder:
+        return ChildBuilder(cores, settings, target_kind)
+
+    def worker(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> DeviceWorker:
+        return self.worker_class(spec, settings, target_kind)
 
 
 def build_in(child: Child, job: Job, *, keep: bool) -> Artifact | Outcome:

@@ -7,15 +7,30 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from release_ray.core.errors import InputError
-from release_ray.core.settings import MeasureSettings
-from release_ray.measure.devices.base import CandidateBuilder, DeviceKind, DeviceWorker
-from release_ray.measure.devices.compiled import ChildBuilder, ChildWorker
+from release_ray.measure.devices.compiled import ChildWorker, CompiledKind
 from release_ray.measure.devices.cores import CoreLocks
 from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
 
 
-class CpuKind(DeviceKind):
+class CpuWorker(ChildWorker):
+    """Times kernels in a child process that is pinned to the device's cores."""
+
+    device = "cpu"
+    _locks: CoreLocks | None = None
+
+    def start(self) -> None:
+        if self._locks is None:
+            self._locks = CoreLocks(self._spec.cores)
+        super().start()
+
+    def close(self) -> None:
+        super().close()
+        if self._locks is not None:
+            self._locks.release()
+
+
+class CpuKind(CompiledKind):
     """`cpu`, or `cpu:COUNTxCORES`: COUNT devices of CORES cores each, from the last core down.
 
     Without a count it is one device a machine, of all cores but one, and from five cores on all
@@ -24,6 +39,7 @@ class CpuKind(DeviceKind):
     """
 
     name: ClassVar[str] = "cpu"
+    worker_class: ClassVar[type[ChildWorker]] = CpuWorker
     builds: ClassVar[bool] = True
 
     def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
@@ -40,14 +56,6 @@ class CpuKind(DeviceKind):
 
     def grows(self, spec: DeviceSpec, options: str) -> str:
         return "" if options else self.name
-
-    def builder(
-        self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str
-    ) -> CandidateBuilder:
-        return ChildBuilder(cores, settings, target_kind)
-
-    def worker(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> DeviceWorker:
-        return CpuWorker(spec, settings, target_kind)
 
     @staticmethod
     def _counted(options: str, hosts: Sequence[Host]) -> list[tuple[Host, tuple[int, ...]]]:
@@ -74,23 +82,6 @@ class CpuKind(DeviceKind):
             for host, share in zip(hosts, shares, strict=True)
             for start in range(len(host.cores) - share * width, len(host.cores), width)
         ]
-
-
-class CpuWorker(ChildWorker):
-    """Times kernels in a child process that is pinned to the device's cores."""
-
-    device = "cpu"
-    _locks: CoreLocks | None = None
-
-    def start(self) -> None:
-        if self._locks is None:
-            self._locks = CoreLocks(self._spec.cores)
-        super().start()
-
-    def close(self) -> None:
-        super().close()
-        if self._locks is not None:
-            self._locks.release()
 
 
 def _machines(hosts: Iterable[Host]) -> list[Host]:

@@ -7,20 +7,25 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from release_ray.core.errors import InputError
-from release_ray.core.settings import MeasureSettings
-from release_ray.measure.devices.base import CandidateBuilder, DeviceKind, DeviceWorker
-from release_ray.measure.devices.compiled import ChildBuilder, ChildWorker
+from release_ray.measure.devices.compiled import ChildWorker, CompiledKind
 from release_ray.measure.hosts import Gpu, Host
 from release_ray.measure.jobs import DeviceSpec
 
 
-class CudaKind(DeviceKind):
+class CudaWorker(ChildWorker):
+    """Times kernels on the one GPU that this actor's environment shows. CUDA runs in the child."""
+
+    device = "cuda"
+
+
+class CudaKind(CompiledKind):
     """`cuda`: every GPU of the cluster, which must be of one model; or `cuda:MODEL`.
 
     MODEL is any part of the name that the driver gives them, in any case: `cuda:h200`.
     """
 
     name: ClassVar[str] = "cuda"
+    worker_class: ClassVar[type[ChildWorker]] = CudaWorker
     builds: ClassVar[bool] = False
 
     def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
@@ -55,20 +60,6 @@ class CudaKind(DeviceKind):
 
     def grows(self, spec: DeviceSpec, options: str) -> str:
         return f"{self.name}:{spec.model}"
-
-    def builder(
-        self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str
-    ) -> CandidateBuilder:
-        return ChildBuilder(cores, settings, target_kind)
-
-    def worker(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> DeviceWorker:
-        return CudaWorker(spec, settings, target_kind)
-
-
-class CudaWorker(ChildWorker):
-    """Times kernels on the one GPU that this actor's environment shows. CUDA runs in the child."""
-
-    device = "cuda"
 
 
 def _counted(found: Sequence[tuple[Host, Gpu]]) -> str:

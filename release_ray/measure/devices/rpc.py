@@ -8,38 +8,10 @@ from typing import Any, ClassVar
 
 from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
-from release_ray.measure.devices.base import CandidateBuilder, DeviceKind, DeviceWorker
-from release_ray.measure.devices.compiled import HANDLERS, ChildBuilder, ChildWorker
+from release_ray.measure.devices.compiled import HANDLERS, ChildWorker, CompiledKind
 from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.trackers import BoardAddress
-
-
-class RpcKind(DeviceKind):
-    """`rpc://host:port/key`: as many devices as the tracker there knows boards of that key.
-
-    Candidates are built here for the run's target, which must be the board's.
-    """
-
-    name: ClassVar[str] = "rpc"
-    builds: ClassVar[bool] = False
-    runs_networks: ClassVar[bool] = False
-
-    def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
-        text = f"{self.name}:{options}"
-        address = BoardAddress.parse(text)
-        return [
-            DeviceSpec(f"rpc:{i}", self.name, node=hosts[0].node, model=address.key, address=text)
-            for i in range(address.boards())
-        ]
-
-    def builder(
-        self, spec: DeviceSpec, cores: Sequence[int], settings: MeasureSettings, target_kind: str
-    ) -> CandidateBuilder:
-        return ChildBuilder(cores, settings, target_kind)
-
-    def worker(self, spec: DeviceSpec, settings: MeasureSettings, target_kind: str) -> DeviceWorker:
-        return RpcWorker(spec, settings, target_kind)
 
 
 class RpcWorker(ChildWorker):
@@ -56,3 +28,23 @@ class RpcWorker(ChildWorker):
         if not function.startswith(f"{HANDLERS}:"):
             raise InputError(f"devices: {self._spec.name} is a board and runs kernels alone")
         return super().call(function, arguments, timeout_s)
+
+
+class RpcKind(CompiledKind):
+    """`rpc://host:port/key`: as many devices as the tracker there knows boards of that key.
+
+    Candidates are built here for the run's target, which must be the board's.
+    """
+
+    name: ClassVar[str] = "rpc"
+    worker_class: ClassVar[type[ChildWorker]] = RpcWorker
+    builds: ClassVar[bool] = False
+    runs_networks: ClassVar[bool] = False
+
+    def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
+        text = f"{self.name}:{options}"
+        address = BoardAddress.parse(text)
+        return [
+            DeviceSpec(f"rpc:{i}", self.name, node=hosts[0].node, model=address.key, address=text)
+            for i in range(address.boards())
+        ]
