@@ -13,6 +13,8 @@ from tvm.relax import VMExecutable
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.target import Target
 
+from release_ray.codegen import compiled
+
 
 def compile_network(
     module: IRModule, target: Target, database: Database | None = None
@@ -38,7 +40,8 @@ def compile_network(
                 relax.transform.DeadCodeElimination(),
             ]
             module = tvm.transform.Sequential(passes)(module)
-    return tvm.compile(module, target=target)
+    executable: VMExecutable = compiled(module, target)
+    return executable
 
 
 def export(executable: VMExecutable, path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
+from release_ray.codegen import compiled
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.canary import Watched, watched
 from release_ray.measure.jobs import Artifact, Canary, Job
@@ -57,7 +58,7 @@ def build(job: Job, keep: bool = False) -> Artifact:
         scheduled(job.workload.module_json, job.trace_json)
     )
     arguments = arguments_of(module)
-    executable = tvm.compile(module, target=target)
+    executable = compiled(module, target)
     if keep:
         loaded = executable.jit()
         # Machine code is made at the first look-up; it belongs to the build.
@@ -148,12 +149,12 @@ def check(job: Job, device: str) -> float:
     module = scheduled(job.workload.module_json, job.trace_json)
     arguments = arguments_of(plain)
     with opened(device, _CHECK_S) as place:
-        kernel = place.load(Artifact(*pack(tvm.compile(module, target=target), target), arguments))
+        kernel = place.load(Artifact(*pack(compiled(module, target), target), arguments))
         got = _outputs(kernel, arguments, place)
     # The operator as written has no threads for a GPU, and a board may be slow: the host computes.
     here = device == "cpu" and is_cpu(target)
     with opened("cpu", _CHECK_S) as place:
-        kernel = tvm.compile(plain, target=target if here else host_target()).jit()
+        kernel = compiled(plain, target if here else host_target()).jit()
         expected = _outputs(kernel, arguments, place)
     return max_rel_error(got, expected)
 
@@ -199,7 +200,7 @@ def _canary_artifact(device: str, described: str) -> Artifact:
     else:
         target = target_of(described) if config else host_target()
     module = canary_module(CANARY, threads=not is_cpu(target))
-    packed = pack(tvm.compile(module, target=target), target)
+    packed = pack(compiled(module, target), target)
     return Artifact(*packed, arguments_of(module))
 
 

@@ -53,7 +53,11 @@ def ours(network: Path, work_dir: Path, trials: int, seed: int) -> list[tuple]:
     finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     start_s = json.loads(finished.stdout)["start_s"]
     with Records.open(WorkDir.existing(work_dir).records, create=False) as records:
-        found = [r for r in records.history(simulated=False).all() if r.status.measured]
+        found = [
+            record
+            for record in records.history(simulated=False).all()
+            if record.status.measured and record.purpose.counts
+        ]
     at = [datetime.fromisoformat(record.created_at).timestamp() for record in found]
     begun = at[0] - found[0].build_s - found[0].run_s
     return [
