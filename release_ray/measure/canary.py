@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 DISTURBED = 1.2
 """A canary so many times slower than usual is no accident."""
-ATTEMPTS = 3
+ATTEMPTS = 2
 """How often a measurement is made at most, to have an undisturbed one."""
 CHANCES = 3
 """How often a canary may fail before its device is given up."""

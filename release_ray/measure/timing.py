@@ -54,7 +54,8 @@ def time_kernel(
     single run: then it is the median of as many as take no longer, `COLD_RUNS` at most.
 
     One slow first run is often noise, so that one is confirmed by the fastest of three more.
-    A kernel so slow that not even one repeat fits into `budget_s` has its first run's time.
+    A kernel so slow that not even one repeat fits into `budget_s` has its first run's time; so has,
+    until a best one is known, a kernel whose first run takes longer than all repeats have to.
 
     Raises:
         BadTiming: the clock gave what cannot be a time.
@@ -67,6 +68,8 @@ def time_kernel(
         if first_s > slow_s:
             return Timing(None, first_s)
     at_least_ms, repeats = settings.min_repeat_ms, settings.repeats
+    if best_s is None and not cold and first_s * 1e3 > repeats * at_least_ms > 0:
+        return Timing(first_s, None)
     if cold:
         wanted = int(repeats * at_least_ms / 1e3 / max(first_s, 1e-9))
         at_least_ms, repeats = 0.0, min(COLD_RUNS, max(repeats, wanted))
