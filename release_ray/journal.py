@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -21,6 +22,9 @@ from release_ray.tasks import Task
 from release_ray.tuner import Recorded, TaskState
 
 VERSIONS = ("release_ray", "apache-tvm", "apache-tvm-ffi", "ray", "torch", "numpy", "xgboost-cpu")
+
+CANARY_EVERY = 16
+"""Of a device's measurements each so-manieth leaves a record of its canary."""
 
 
 class Journal:
@@ -39,6 +43,7 @@ class Journal:
         self._settings = settings
         self._watch = watch
         self._host = socket.gethostname()
+        self._canaries: Counter[str] = Counter()
         self._measure_settings = settings.measure.model_dump_json()
         self._tvm_version = metadata.version("apache-tvm")
         self._run_id = records.begin_run(
@@ -78,21 +83,24 @@ class Journal:
         outcome = recorded.outcome or replace(
             NOTHING_DONE, status=Status.INVALID, message=recorded.reason, host=self._host
         )
-        self._append(
-            Record(
-                task=task.name,
-                workload=task.workload.key,
-                target=task.workload.target_json,
-                sketch=candidate.sketch,
-                decisions=candidate.decisions,
-                purpose=Purpose.TRIAL,
-                round=recorded.round,
-                policy=candidate.policy,
-                sampler=self._settings.sampler.name,
-                seed=self._settings.seed,
-                **self._measured(outcome),
-            )
+        trial = Record(
+            task=task.name,
+            workload=task.workload.key,
+            target=task.workload.target_json,
+            sketch=candidate.sketch,
+            decisions=candidate.decisions,
+            purpose=Purpose.TRIAL,
+            round=recorded.round,
+            policy=candidate.policy,
+            sampler=self._settings.sampler.name,
+            seed=self._settings.seed,
+            **self._measured(outcome),
         )
+        self._append(trial)
+        if outcome.canary_s is not None:
+            if self._canaries[outcome.device] % CANARY_EVERY == 0:
+                self._append(_canary(trial, outcome.canary_s))
+            self._canaries[outcome.device] += 1
 
     def write_final(self, trial: Record, outcome: Outcome) -> None:
         """Writes what a finalist's measurement gave; `trial` is the record that made it one."""
@@ -147,6 +155,25 @@ class Journal:
     def end(self, status: str) -> None:
         """Notes how the run ended."""
         self._records.update_run(self._run_id, self._watch.here_s, status)
+
+
+def _canary(trial: Record, canary_s: float) -> Record:
+    """The record of the canary around a trial. It is of a device, and of no task."""
+    return replace(
+        trial,
+        task="",
+        workload="",
+        sketch=0,
+        decisions="[]",
+        purpose=Purpose.CANARY,
+        status=Status.OK,
+        latency_s=canary_s,
+        bound_s=None,
+        build_s=0.0,
+        run_s=0.0,
+        policy="",
+        sampler="",
+    )
 
 
 def versions() -> dict[str, str]:

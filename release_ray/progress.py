@@ -41,7 +41,8 @@ class Progress:
         self._target = target
         self._settings = settings
         self._states = states
-        self._devices = devices
+        self.devices = devices
+        """How many the pool has, as far as is known; it may grow."""
         self._pool = pool
         self._journal = journal
         self._watch = watch
@@ -50,14 +51,14 @@ class Progress:
         self._standing = _earlier(path)
         self._earlier = self._standing if watch.earlier_s else None
         self._first_measured_s: float | None = None
-        self._began_s = 0.0
         self._tuned_s = 0.0
+        self._devices_s = 0.0
         self._busy_s = 0.0
         self._cpu = CpuSeconds()
 
     def began(self) -> None:
         """Tells that the devices are up: from here on they ought to be busy."""
-        self._began_s = self._watch.here_s
+        self._tuned_s = self._watch.here_s
 
     def measured(self) -> None:
         """Tells of a measurement: the first one ends the start-up."""
@@ -73,7 +74,9 @@ class Progress:
         stats = self._pool.stats()
         if tuning:
             self._busy_s = sum(d.run_s + d.build_s for d in stats.devices.values())
+            self._devices_s += self.devices * (self._watch.here_s - self._tuned_s)
             self._tuned_s = self._watch.here_s
+            self.devices = max(self.devices, len(stats.devices))
         search, build, run = self._search_cpu_s(), stats.build_cpu_s, stats.run_cpu_s
         other = max(0.0, self._meter.total_s - search - build - run)
         self._cpu = CpuSeconds(search=search, build=build, run=run, other=other)
@@ -111,17 +114,16 @@ class Progress:
         )
 
     def _idle_share(self) -> float | None:
-        """1 - busy time / (wall x devices), while this call had the devices.
+        """1 - busy time / time, both summed over the devices, while this call had them.
 
         A device is busy while it measures, and while it builds a candidate for itself because no
         artifact is waiting.
         """
         if self._first_measured_s is None:
             return self._earlier.device_idle_share if self._earlier else None
-        wall = self._tuned_s - self._began_s
-        if wall <= 0:
+        if self._devices_s <= 0:
             return None
-        return round(1 - min(1.0, self._busy_s / (wall * self._devices)), 4)
+        return round(1 - min(1.0, self._busy_s / self._devices_s), 4)
 
 
 def _earlier(path: Path) -> Result | None:

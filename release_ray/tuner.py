@@ -130,8 +130,8 @@ class Tuner:
         self._after_round = after_round
         self._listener = listener
         self._active_s = active_s
-        # Enough rounds under way that every device has its next artifact while one is planned.
-        self._lookahead = max(2, 1 + math.ceil(2 * devices / settings.sampler.min_clusters))
+        self._lookahead = 0
+        self.feed(devices)
         self._rounds: list[_Round] = []
         self._absorbed = 0
         self._round_of_job: dict[int, int] = {}
@@ -147,6 +147,12 @@ class Tuner:
             state.progress.trials = state.trials
             if state.best_s is not None:
                 state.progress.bests.append(state.best_s)
+
+    def feed(self, devices: int) -> None:
+        """Keeps so many rounds under way that each device has its next artifact while one is
+        planned; more than before if the pool has grown, never fewer."""
+        enough = 1 + math.ceil(2 * devices / self._settings.sampler.min_clusters)
+        self._lookahead = max(2, enough, self._lookahead)
 
     # -- the loop ---------------------------------------------------------------------------------
 

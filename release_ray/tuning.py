@@ -174,6 +174,7 @@ class _Run:
 
     def _after_round(self) -> None:
         self._progress.update(tuning=True)
+        self._tuner.feed(self._progress.devices)
         self._progress.write("running")
         if self._parts.storage is not None:
             self._parts.storage.sync(self._parts.workdir.path)

@@ -32,6 +32,7 @@ def show(
     """
     from fnmatch import fnmatchcase
 
+    from release_ray.core.statuses import Purpose
     from release_ray.records import Records, write_csv
     from release_ray.workdir import WorkDir
 
@@ -52,7 +53,8 @@ def show(
     table.add_column("most frequent failure", overflow="fold")
     by_task: dict[str, list] = {}
     for record in found:
-        by_task.setdefault(record.task, []).append(record)
+        if record.purpose is not Purpose.CANARY:
+            by_task.setdefault(record.task, []).append(record)
     for name, mine in by_task.items():
         failed = [r for r in mine if not r.status.measured]
         messages = [f"{r.status.value}: {r.message}" for r in failed]

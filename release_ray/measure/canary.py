@@ -54,9 +54,17 @@ class Watched(Generic[T]):
     """A measurement, and how the device was around it."""
 
     value: T
-    slowdown: float
-    """Of the canary against the usual one; about 1 where nothing disturbed the device."""
-    canaries_s: tuple[float, ...]
+    canary_s: float
+    """The slower one of the two canaries around the measurement."""
+    usual_s: float
+    """What a canary usually takes there."""
+    canaries_s: tuple[float, ...] = ()
+    """All that were run for it, those around other attempts too."""
+
+    @property
+    def slowdown(self) -> float:
+        """About 1 where nothing disturbed the device."""
+        return self.canary_s / self.usual_s
 
     @property
     def disturbed(self) -> bool:
@@ -92,10 +100,10 @@ def watched(
     for attempt in range(1, ATTEMPTS + 1):
         value = measure()
         canaries.append(canary_s())
-        slowdown = max(canaries[-2:]) / (usual_s or min(canaries))
-        if best is None or slowdown < best.slowdown:
-            best = Watched(value, slowdown, ())
-        if not best.disturbed or attempt == ATTEMPTS or not matters(value, slowdown):
+        attempted = Watched(value, max(canaries[-2:]), usual_s or min(canaries))
+        if best is None or attempted.slowdown < best.slowdown:
+            best = attempted
+        if not best.disturbed or attempt == ATTEMPTS or not matters(value, attempted.slowdown):
             break
         if not pause():
             break

@@ -63,6 +63,8 @@ class Outcome:
     run_s: float
     build_cpu_s: float
     run_cpu_s: float
+    canary_s: float | None = None
+    """What the canary took around the run; None for devices that have none."""
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,8 @@ GROW_S = 2.0
 """How often the pool looks for new nodes, if it may grow."""
 METRICS_S = 5.0
 """How often queues and utilisation are shown."""
-PLACE_TIMEOUT_S = 120.0
-"""How long Ray may take to find a place for an actor, and to start it there."""
+PLACE_WAIT_S, PLACE_WAITS = 30.0, 4
+"""How long Ray may take to make an actor: once that for a GPU that others have, else so often."""
 RETURN_TIMEOUT_S = 60.0
 """How long an actor that went away may take to be back."""
 _RETRY_S = 0.2
@@ -526,15 +526,7 @@ class PoolActor:
         started: Started | Failure
         while True:
             try:
-                started = await asyncio.wait_for(place.handle.start.remote(), PLACE_TIMEOUT_S)
-                break
-            except TimeoutError:
-                started = Failure(
-                    InputError(
-                        f"devices: Ray has found no room for {name} in {PLACE_TIMEOUT_S:.0f} s: the"
-                        " CPUs or GPUs that it needs are in use; wait for them, or ask for fewer"
-                    )
-                )
+                started = await self._started(name)
                 break
             except ActorUnavailableError as error:
                 # It is being started again; Ray refuses calls until it is up.
@@ -555,6 +547,29 @@ class PoolActor:
         place.host, place.gpu = started.host, started.gpu
         place.overhead_cpu_s = started.overhead_cpu_s
         self._obey(self._scheduler.joined(name))
+
+    async def _started(self, name: str) -> Started | Failure:
+        """What an actor says when it has started; a failure where Ray finds no place for it."""
+        handle = self._places[name].handle
+        placed = asyncio.ensure_future(handle.__ray_ready__.remote())
+        gpus = self._specs[name].gpus if name in self._specs else 0
+        waited_s = 0.0
+        while waited_s < PLACE_WAITS * PLACE_WAIT_S:
+            waited_s += PLACE_WAIT_S
+            done, _ = await asyncio.wait({placed}, timeout=PLACE_WAIT_S)
+            if done:
+                placed.result()
+                started: Started | Failure = await handle.start.remote()
+                return started
+            if gpus > ray.available_resources().get("GPU", 0):
+                break
+        placed.cancel()
+        return Failure(
+            InputError(
+                f"devices: Ray has found no room for {name} in {waited_s:.0f} s: the"
+                " CPUs or GPUs that it needs are in use; wait for them, or ask for fewer"
+            )
+        )
 
     def _give_up(self, name: str) -> None:
         logger.warning("%s is lost: %s", name, self._losses[name])

@@ -128,7 +128,8 @@ class History:
         counts = RECORDS.c.purpose.in_([p for p in Purpose if p.counts])
         sent = sa.and_(counts, RECORDS.c.status != Status.INVALID)
         task = (RECORDS.c.workload, RECORDS.c.target)
-        query = sa.select(*task, sa.func.count().filter(sent)).where(self.visible).group_by(*task)
+        query = sa.select(*task, sa.func.count().filter(sent)).where(self.visible)
+        query = query.where(RECORDS.c.purpose != Purpose.CANARY).group_by(*task)
         with self._transaction() as connection:
             return {(w, t): count for w, t, count in connection.execute(query)}
 

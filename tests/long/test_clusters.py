@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from release_ray import cluster
+from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
 from release_ray.core.statuses import Status
 from release_ray.measure.devices import expand, grows
@@ -65,6 +66,20 @@ def test_a_gpu_is_one_actors_and_builders_are_elsewhere():
         pids = {name: pool.stats().pids[name] for name in stats.devices}
         assert len(set(pids.values())) == 4
         pool.shutdown()
+
+
+def test_gpus_that_others_have_are_one_line():
+    with nodes({"num_cpus": 4, "num_gpus": 2}):
+        hosts = cluster_hosts()
+        first = MeasurePool.start(expand("sim:2?gpus=1", hosts), 1, SETTINGS, hosts=hosts)
+        first.ready()
+        second = MeasurePool.start(expand("sim:1?gpus=1", hosts), 1, SETTINGS, hosts=hosts)
+        with pytest.raises(InputError, match=r"no room for sim:0 in 30 s: .* are in use"):
+            second.ready()
+        second.shutdown()
+        first.submit(jobs(4))
+        assert len(outcomes_of(first, 4)) == 4
+        first.shutdown()
 
 
 def test_devices_on_real_gpus_would_be_one_a_gpu():

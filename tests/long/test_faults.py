@@ -2,13 +2,17 @@
 
 import os
 import signal
+from contextlib import suppress
 
+import psutil
 import pytest
 from program import Program, records, result, run, trials
 
 pytestmark = pytest.mark.long
 
 BUDGET = 40
+STOP_S = 3.0
+"""What `ray job stop` leaves a job before it is killed."""
 
 
 @pytest.fixture
@@ -79,6 +83,36 @@ def test_an_interrupted_run_keeps_everything(started, tmp_path, stop):
     assert ended["status"] == "interrupted"
     assert 8 <= ended["trials"] == len(trials(work)) < BUDGET
     assert program.out.count("\n") == 1
+
+
+def test_three_seconds_are_enough_to_stop_as_ray_stops_a_job(started, tmp_path):
+    """SIGTERM to the whole tree, and SIGKILL to all that is left of it 3 s later."""
+    work = tmp_path / "work"
+    program = started("tune", "tiny", "--work-dir", work, "--trials", BUDGET)
+    program.until(lambda: len(trials(work)) >= 8)
+    tree = [psutil.Process(program.pid), *psutil.Process(program.pid).children(recursive=True)]
+    for process in tree:
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGTERM)
+    psutil.wait_procs(tree, timeout=STOP_S)
+    workers = [process for process in program.processes() if is_worker(process)]
+    for process in tree:
+        with suppress(psutil.Error):
+            process.kill()
+    assert workers == []
+    ended = result(work)
+    assert ended["status"] == "interrupted"
+    assert 8 <= ended["trials"] == len(trials(work)) < BUDGET
+    assert "Traceback" not in program.err
+    # Two agents of Ray's wait a minute for their node to come back; nothing else outlives it.
+    assert all("Agent" in left for left in program.leaves_nothing(within_s=10))
+
+
+def is_worker(process):
+    """Whether a process builds or measures."""
+    with suppress(psutil.Error):
+        return "release_ray.measure.child" in process.cmdline()
+    return False
 
 
 def test_an_interrupt_before_anything_is_measured(started, tmp_path):

@@ -89,10 +89,15 @@ def test_records_are_distinct_and_complete(tuned):
     work_dir, tuning, _ = tuned
     measured = trials(work_dir)
     assert len(measured) == len(set(measured)) == TRIALS
-    for status, latency_s, device, policy in rows(work_dir, "status, latency_s, device, policy"):
+    canaries = 0
+    for status, latency_s, device, policy, purpose in rows(
+        work_dir, "status, latency_s, device, policy, purpose"
+    ):
         assert (latency_s is not None) == (status == "ok")
         assert device == "" if status == "invalid" else device.startswith("cpu:")
-        assert policy in ("random", "ppo")
+        assert policy in ("random", "ppo") or purpose == "canary"
+        canaries += purpose == "canary"
+    assert 1 <= canaries <= len({device for (device,) in rows(work_dir, "device")}) * 2
     bests = dict(
         sqlite3.connect(work_dir / "records.db").execute(
             "SELECT task, min(latency_s) FROM records"

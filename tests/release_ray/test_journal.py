@@ -1,12 +1,14 @@
 """From a run to its records, and back at the next call."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from search_fakes import FakePool, planner, settings
 
 from release_ray.accounting import Stopwatch
 from release_ray.core.statuses import Purpose, Status
-from release_ray.journal import Journal, versions
+from release_ray.journal import CANARY_EVERY, Journal, versions
 from release_ray.measure.jobs import Job
 from release_ray.planner import Candidate, Refused
 from release_ray.records import Records
@@ -66,6 +68,23 @@ def test_an_outcome_is_on_disk_when_write_returns(records, tmp_path):
     assert (row.device, row.host) == ("fake:0", "here")
     assert row.decisions == recorded.candidate.decisions
     assert '"repeats":3' in row.measure_settings
+
+
+def test_now_and_then_a_devices_canary_is_recorded(records):
+    (state, _) = states()
+    written = journal(records)
+    for seed in range(CANARY_EVERY + 1):
+        recorded = measured(state, seed)
+        outcome = replace(recorded.outcome, canary_s=1e-3 + seed)
+        written.write(replace(recorded, outcome=outcome))
+    written.write(measured(state, CANARY_EVERY + 1))
+    history = records.history(simulated=False)
+    canaries = [row for row in history.all() if row.purpose is Purpose.CANARY]
+    assert [row.latency_s for row in canaries] == [1e-3, 1e-3 + CANARY_EVERY]
+    assert {(row.task, row.workload, row.device) for row in canaries} == {("", "", "fake:0")}
+    # It is no trial, and belongs to no task.
+    assert sum(history.trials().values()) == CANARY_EVERY + 2
+    assert {workload for workload, _ in history.trials()} == {f"{'task_0':>016}"}
 
 
 def test_a_refusal_is_recorded_and_is_no_trial(records):

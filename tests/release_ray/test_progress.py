@@ -105,6 +105,18 @@ def test_while_it_goes_on(call):
     assert json.loads(call.path.read_text())["failures"] == {"crash": 1, "invalid": 4}
 
 
+def test_devices_that_join_count_from_when_they_are_seen(call):
+    call.progress.began()
+    call.progress.measured()
+    for here, busy in ((10.0, {"d0": (5.0, 0.0)}), (20.0, {"d0": (5.0, 0.0), "d1": (4.0, 0.0)})):
+        call.watch.here, call.busy = here, {**busy, "d2": (1.0, 0.0)}
+        call.progress.update(tuning=True)
+    assert call.progress.devices == 3
+    call.watch.here, call.busy = 30.0, {"d0": (20.0, 0.0), "d1": (10.0, 0.0), "d2": (5.0, 0.0)}
+    call.progress.update(tuning=True)
+    assert call.progress.write("running").device_idle_share == pytest.approx(1 - 35 / 70)
+
+
 def test_the_end(call):
     call.progress.measured()
     call.states[0].count(Status.OK, 2e-3, "", 9.0)

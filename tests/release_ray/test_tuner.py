@@ -1,6 +1,7 @@
 """The loop over a network, with a pool that answers in whatever order a test wants."""
 
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -41,6 +42,24 @@ def task():
 
 
 BUDGET = {"trials_per_task": 40}
+
+
+def test_a_pool_that_grows_gets_more_rounds_at_once(task):
+    def most_waiting(devices):
+        seen = []
+
+        def choose(waiting):
+            run.tuner.feed(devices)
+            seen.append(len(waiting))
+            time.sleep(0.01)
+            # Nothing is answered before as many rounds have begun as may be under way.
+            return waiting if seen[-30:] == [len(waiting)] * 30 else []
+
+        run = Run(task, settings(budget=BUDGET, policy="random"), FakePool(task, choose))
+        run.run()
+        return max(seen)
+
+    assert most_waiting(1) < most_waiting(16)
 
 
 @pytest.mark.parametrize("sampler", ["adaptive", "greedy"])

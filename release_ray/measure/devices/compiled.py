@@ -162,6 +162,7 @@ class ChildWorker(DeviceWorker):
             bound_s=timing.bound_s,
             run_s=reply.wall_s,
             run_cpu_s=reply.cpu_s,
+            canary_s=watched.canary_s,
         )
 
 
