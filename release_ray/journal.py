@@ -24,7 +24,7 @@ from release_ray.tuner import Recorded, TaskState
 VERSIONS = ("release_ray", "apache-tvm", "apache-tvm-ffi", "ray", "torch", "numpy", "xgboost-cpu")
 
 CANARY_EVERY = 16
-"""Of a device's measurements each so-manieth leaves a record of its canary."""
+"""After so many of a device's measurements its canary is recorded again."""
 
 
 class Journal:
