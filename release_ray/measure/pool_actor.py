@@ -559,17 +559,26 @@ class PoolActor:
             done, _ = await asyncio.wait({placed}, timeout=PLACE_WAIT_S)
             if done:
                 placed.result()
-                started: Started | Failure = await handle.start.remote()
-                return started
+                return await self._said(name, handle.start.remote())
             if gpus > ray.available_resources().get("GPU", 0):
                 break
         placed.cancel()
         return Failure(
             InputError(
-                f"devices: Ray has found no room for {name} in {waited_s:.0f} s: the"
-                " CPUs or GPUs that it needs are in use; wait for them, or ask for fewer"
+                f"devices: Ray has found no room for {name} in {waited_s:.0f} s: the CPUs or GPUs"
+                " that it needs are in use; wait for them, or ask for fewer"
             )
         )
+
+    @staticmethod
+    async def _said(name: str, starting: Awaitable[Started | Failure]) -> Started | Failure:
+        limit_s = PLACE_WAITS * PLACE_WAIT_S
+        try:
+            return await asyncio.wait_for(starting, limit_s)
+        except TimeoutError:
+            return Failure(
+                InputError(f"devices: {name} has a place, and has not started in {limit_s:.0f} s")
+            )
 
     def _give_up(self, name: str) -> None:
         logger.warning("%s is lost: %s", name, self._losses[name])

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from program import trials
 
 import release_ray
 from release_ray import networks
@@ -33,12 +34,6 @@ assert not any(name.partition(".")[0] == "release_ray" for name in sys.modules)
 def rows(work_dir, columns="*"):
     with closing(sqlite3.connect(work_dir / "records.db")) as connection:
         return connection.execute(f"SELECT {columns} FROM records ORDER BY id").fetchall()
-
-
-def trials(work_dir):
-    """(task, sketch, decisions) of what the search sent to be measured; finals are no trials."""
-    kept = "task, sketch, decisions, status, purpose"
-    return [row[:3] for row in rows(work_dir, kept) if row[3] != "invalid" and row[4] == "trial"]
 
 
 @pytest.fixture(scope="module")
