@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import ray
 from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import samplers
 from release_ray.core.settings import SamplerSettings
@@ -70,7 +71,11 @@ class RemoteSampler(Sampler):
         super().__init__(settings)
         samplers.check(settings.name)
         actor_class: Any = ray.remote(SamplerActor)
-        self._actor: Any = actor_class.options(num_cpus=0, max_restarts=-1).remote(settings)
+        # Beside the driver: nodes with devices are there to measure.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._actor: Any = actor_class.options(
+            num_cpus=0, max_restarts=-1, scheduling_strategy=here
+        ).remote(settings)
         self._tasks: dict[KnobSpace, int] = {}
         self._cpu_s = 0.0
         self._closed = False

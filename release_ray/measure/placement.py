@@ -35,13 +35,13 @@ def spread_builders(
     return nodes
 
 
-def on_node(node: str, *, soft: bool = False) -> dict[str, Any]:
-    """Ray's options that put an actor on a node, and nowhere else unless `soft`."""
+def on_node(node: str) -> dict[str, Any]:
+    """Ray's options that put an actor on a node, and nowhere else."""
     if not node:
         return {}
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=soft)}
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
 def here(devices: Sequence[DeviceSpec]) -> list[DeviceSpec]:

@@ -233,8 +233,9 @@ def _named(plan: PoolPlan) -> ActorHandle:
         max_restarts=0,
         enable_task_events=False,
         runtime_env=_runtime_env(),
-        # Near the run that makes it, away from machines that are there to measure.
-        **on_node(ray.get_runtime_context().get_node_id(), soft=True),
+        # Near the run that makes it, away from machines that are there to measure. A soft wish for
+        # a node is one that Ray often passes over for an actor that asks for no CPU.
+        **on_node(ray.get_runtime_context().get_node_id()),
     ).remote(plan)
 
 

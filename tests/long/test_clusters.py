@@ -97,6 +97,11 @@ def test_the_work_of_a_lost_node_goes_on_elsewhere():
         specs = expand("sim:4?run_s=0.1", hosts)
         pool = MeasurePool.start(specs, 0, SETTINGS, hosts=hosts)
         pool.ready()
+        # Pools are where their runs are, every one of them, so these lose devices alone.
+        others = [
+            MeasurePool.start(expand(f"sim:{n}", hosts), 0, SETTINGS, hosts=hosts)
+            for n in (5, 6, 7)
+        ]
         gone = {spec.name for spec in specs if spec.node != hosts[0].node}
         assert len(gone) == 2
         pool.submit(jobs(100))
@@ -108,6 +113,9 @@ def test_the_work_of_a_lost_node_goes_on_elsewhere():
         assert {o.device for o in outcomes[-20:]} == {spec.name for spec in specs} - gone
         stats = pool.stats()
         assert set(stats.losses) == gone
+        for other in others:
+            assert other.stats().runs == 1
+            other.shutdown()
         pool.shutdown()
 
 
