@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def load_settings(path: Path | None, overrides: Mapping[str, object]) -> TuneSet
         data = read_yaml(path)
     for name, value in overrides.items():
         if value is not None:
-            _put(data, name, value)
+            put(data, name, value)
     return validate(data, source)
 
 
@@ -52,16 +52,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: settings are `name: value` pairs, as `policy: ppo`")
     data: dict[str, Any] = {}
     for name, value in loaded.items():
-        _put(data, str(name), value)
+        put(data, str(name), value)
     return data
 
 
-def validate(data: Mapping[str, Any], source: str) -> TuneSettings:
-    """Settings from nested plain data. Raises `InputError` naming the first bad setting."""
+def validate(data: Mapping[str, Any], source: str, also: Sequence[str] = ()) -> TuneSettings:
+    """Settings from nested plain data. Raises `InputError` naming the first bad setting.
+
+    `also` are names that are known there beside the settings, for the hint at a mistyped one.
+    """
     try:
         settings = TuneSettings.model_validate(dict(data))
     except ValidationError as error:
-        raise InputError(f"{source}: {_explain(error)}") from None
+        raise InputError(f"{source}: {explain(error, TuneSettings, also)}") from None
     return settings.model_copy(update={"budget": settings.budget.or_default()})
 
 
@@ -82,8 +85,8 @@ def names(model: type[BaseModel] = TuneSettings, prefix: str = "") -> list[str]:
     return found
 
 
-def _put(data: dict[str, Any], name: str, value: object) -> None:
-    """Sets a dotted name in nested data; a section given by name alone keeps that name."""
+def put(data: dict[str, Any], name: str, value: object) -> None:
+    """Sets a dotted name in nested plain data; a section given by name alone keeps that name."""
     section, dot, rest = name.partition(".")
     if not dot:
         known = data.get(section)
@@ -99,14 +102,15 @@ def _put(data: dict[str, Any], name: str, value: object) -> None:
         inner = data[section] = {"name": inner}
     if not isinstance(inner, dict):
         raise InputError(f"{name}: {section} is not a group of settings")
-    _put(inner, rest, value)
+    put(inner, rest, value)
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValidationError, model: type[BaseModel], also: Sequence[str] = ()) -> str:
+    """What is wrong with the first bad setting of a model; `also` as in `validate`."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = names() + list(TuneSettings.model_fields)
+        known = [*names(model), *model.model_fields, *also]
         near = difflib.get_close_matches(name, known, 1, 0.5) or difflib.get_close_matches(
             name.rsplit(".", 1)[-1], [k.rsplit(".", 1)[-1] for k in known], 1, 0.5
         )

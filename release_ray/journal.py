@@ -17,6 +17,7 @@ from release_ray.core.statuses import Purpose, Status
 from release_ray.measure.jobs import Outcome
 from release_ray.measure.scheduler import NOTHING_DONE
 from release_ray.planner import Observation
+from release_ray.recall import Recall
 from release_ray.records import Record, Records, now
 from release_ray.tasks import Task
 from release_ray.tuner import Recorded, TaskState
@@ -38,7 +39,10 @@ class Journal:
         simulated: bool,
         fresh: bool,
         watch: Stopwatch,
+        shared: Records | None = None,
     ) -> None:
+        """`shared`: a store of several runs, which gets what this one measures too."""
+        self._shared = shared
         self._records = records
         self._settings = settings
         self._watch = watch
@@ -55,6 +59,9 @@ class Journal:
         )
         self._history = records.history(simulated=simulated)
         watch.earlier_s = self._history.active_s()
+        self._recall: Recall | None = None
+        if shared is not None:
+            self._shared_id = shared.begin_run("", "{}", simulated=simulated)
 
     def restore(self, states: Sequence[TaskState]) -> None:
         """Gives tasks what earlier calls measured of them: trials, bests, curves, rounds."""
@@ -66,6 +73,11 @@ class Journal:
                 for r in records
                 if r.purpose not in (Purpose.CANARY, Purpose.REMEASURE)
             )
+
+    def recall(self) -> Recall:
+        """For a run that is to search anew, and to measure only what it has not yet."""
+        self._recall = Recall(self._history, self._shared, self._measure_settings)
+        return self._recall
 
     def _count(self, state: TaskState) -> list[Record]:
         """Counts all trials of a task into a state that has none; returns all its records."""
@@ -80,6 +92,8 @@ class Journal:
     def write(self, recorded: Recorded) -> None:
         """Writes one outcome, or one refusal; it is on disk when this returns."""
         task, candidate = recorded.state.planner.task, recorded.candidate
+        if self._is_written(recorded):
+            return
         outcome = recorded.outcome or replace(
             NOTHING_DONE, status=Status.INVALID, message=recorded.reason, host=self._host
         )
@@ -89,7 +103,7 @@ class Journal:
             target=task.workload.target_json,
             sketch=candidate.sketch,
             decisions=candidate.decisions,
-            purpose=Purpose.TRIAL,
+            purpose=Purpose.REUSED if recorded.recalled else Purpose.TRIAL,
             round=recorded.round,
             policy=candidate.policy,
             sampler=self._settings.sampler.name,
@@ -97,10 +111,23 @@ class Journal:
             **self._measured(outcome),
         )
         self._append(trial)
+        if self._shared is not None and trial.purpose is Purpose.TRIAL:
+            self._shared.append(replace(trial, run_id=self._shared_id))
         if outcome.canary_s is not None:
             if self._canaries[outcome.device] % CANARY_EVERY == 0:
                 self._append(_canary(trial, outcome.canary_s))
             self._canaries[outcome.device] += 1
+
+    def _is_written(self, recorded: Recorded) -> bool:
+        """Whether it is what an earlier call has written, in a run that searches anew."""
+        if recorded.recalled is not None:
+            return recorded.recalled.own
+        candidate, workload = recorded.candidate, recorded.state.planner.task.workload
+        return (
+            recorded.outcome is None
+            and self._recall is not None
+            and self._recall.knows_refusal(workload, candidate.sketch, candidate.decisions)
+        )
 
     def write_final(self, trial: Record, outcome: Outcome) -> None:
         """Writes what a finalist's measurement gave; `trial` is the record that made it one."""

@@ -66,8 +66,8 @@ class Storage:
             state = _state(path)
             if self._copied.get(name) == state:
                 continue
-            if name == RECORDS:
-                self._put_records(path)
+            if path.name == RECORDS:
+                self._put_records(path, name)
             else:
                 self._put(path, name)
             self._copied[name] = state
@@ -75,13 +75,13 @@ class Storage:
             self._fs.rm_file(f"{self._root}/{name}")
             del self._copied[name]
 
-    def _put_records(self, path: Path) -> None:
+    def _put_records(self, path: Path, name: str) -> None:
         """The file alone would miss what is still in the write-ahead log."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / RECORDS
             with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
                 source.backup(target)
-            self._put(copy, RECORDS)
+            self._put(copy, name)
 
     def _put(self, path: Path, name: str) -> None:
         target = f"{self._root}/{name}"
@@ -90,21 +90,22 @@ class Storage:
         self._fs.mv(target + _PARTIAL, target)
 
 
-def restore(url: str, workdir: Path) -> bool:
+def restore(url: str, workdir: Path, mark: str = RECORDS) -> bool:
     """Copies a work dir back from `url`, and says whether there was one. Call it before `claim`.
 
-    Raises `InputError` where `workdir` has records of its own, and where the copy cannot be read.
+    `mark` is the file with which the work dir counts as one. Raises `InputError` where `workdir`
+    has it already, and where the copy cannot be read.
     """
-    if (workdir / RECORDS).exists():
-        raise InputError(f"{workdir} has records already: restore into an empty --work-dir")
+    if (workdir / mark).exists():
+        raise InputError(f"{workdir} has a {mark} already: restore into an empty --work-dir")
     fs, root = _opened(url)
     try:
         names = [name for name in fs.find(root) if not name.endswith((_PARTIAL, _PROBE))]
         relative = {str(PurePosixPath(name).relative_to(root)): name for name in names}
-        if RECORDS not in relative:
+        if mark not in relative:
             return False
-        # The records come last: with them the work dir counts as one, so all else must be there.
-        for path in sorted(relative, key=lambda path: (path == RECORDS, path)):
+        # That comes last: with it the work dir counts as one, so all else must be there.
+        for path in sorted(relative, key=lambda path: (path == mark, path)):
             target = workdir / path
             target.parent.mkdir(parents=True, exist_ok=True)
             partial = target.with_name(f"{TEMPORARY}{target.name}")

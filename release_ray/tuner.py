@@ -13,16 +13,17 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from policies.base import Policy
 from release_ray.allocation import TaskProgress, next_task
 from release_ray.core.settings import DEFAULT_TRIALS_PER_TASK, TuneSettings
 from release_ray.core.statuses import Purpose, Status
 from release_ray.events import Listener, Measured, RoundFinished, RoundPlanned
-from release_ray.measure.jobs import Job, Outcome
+from release_ray.measure.jobs import Job, Outcome, Workload
 from release_ray.measure.pool import MeasurePool
 from release_ray.planner import Candidate, Observation, Plan, Refused, TaskPlanner
+from release_ray.recall import Recalled
 
 # How long the loop waits for results before it looks at the plan and the clock again.
 _POLL_S = 0.2
@@ -49,6 +50,8 @@ class TaskState:
     trials: int = 0
     best_s: float | None = None
     curve: list[tuple[int, float, float]] = field(default_factory=list)
+    rounds: int = 0
+    """That are complete, in this call."""
     failures: Counter[Status] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
     progress: TaskProgress = field(init=False)
@@ -59,6 +62,11 @@ class TaskState:
     @property
     def name(self) -> str:
         return self.planner.task.name
+
+    @property
+    def finished(self) -> bool:
+        """Whether it will have no further round, and has none under way."""
+        return not self.progress.open and self.trials == self.progress.trials
 
     def forget(self) -> None:
         """Forgets what was counted."""
@@ -99,6 +107,8 @@ class Recorded:
     candidate: Candidate | Refused
     round: int
     outcome: Outcome | None
+    recalled: Recalled | None = None
+    """Where the outcome is from, if nothing was measured."""
 
     @property
     def reason(self) -> str:
@@ -121,7 +131,11 @@ class Tuner:
         after_round: Callable[[], None],
         listener: Listener,
         active_s: Callable[[], float],
+        recall: Callable[[Workload, int, str], Recalled | None] | None = None,
     ) -> None:
+        """`recall` is asked for the outcome of each candidate before it is sent to the pool."""
+        self._recall = recall
+        self._recalled: dict[int, Recalled] = {}
         self._states = states
         self._pool = pool
         self._make_policy = make_policy
@@ -294,6 +308,11 @@ class Tuner:
         state.progress.trials += len(jobs)
         self._spent += len(jobs)
         workload = state.planner.task.workload
+        for job, candidate in jobs.items():
+            known = self._recall and self._recall(workload, candidate.sketch, candidate.decisions)
+            if known is not None:
+                self._recalled[job] = known
+                self._inbox.append(replace(known.outcome, job_id=job))
         self._pool.submit(
             [
                 Job(
@@ -306,6 +325,7 @@ class Tuner:
                     settings=self._settings.measure,
                 )
                 for job, candidate in jobs.items()
+                if job not in self._recalled
             ]
         )
         self._listener(
@@ -337,7 +357,8 @@ class Tuner:
 
     def _collect(self, timeout_s: float) -> None:
         """Takes in what the pool has finished. Interrupted, it goes on with the rest if called."""
-        self._inbox.extend(self._pool.wait(timeout_s))
+        # With recalled ones to be taken in, there is no reason to wait for others.
+        self._inbox.extend(self._pool.wait(0.0 if self._inbox else timeout_s))
         while self._inbox:
             self._take_in(self._inbox[0])
             self._inbox.popleft()
@@ -347,9 +368,14 @@ class Tuner:
         if outcome.job_id in round_.outcomes or outcome.job_id not in round_.jobs:
             return
         state = self._states[round_.task]
-        self._record(Recorded(state, round_.jobs[outcome.job_id], round_.plan.round, outcome))
+        recalled = self._recalled.pop(outcome.job_id, None)
+        candidate = round_.jobs[outcome.job_id]
+        self._record(Recorded(state, candidate, round_.plan.round, outcome, recalled))
         round_.outcomes[outcome.job_id] = outcome
-        state.count(outcome.status, outcome.latency_s, outcome.message, self._active_s())
+        at_s = recalled.at_s if recalled is not None else None
+        if at_s is None:
+            at_s = self._active_s()
+        state.count(outcome.status, outcome.latency_s, outcome.message, at_s)
         self._lost_in_a_row += 1
         if outcome.status is not Status.DEVICE_LOST:
             self._lost_in_a_row = 0
@@ -367,6 +393,7 @@ class Tuner:
             )
         )
         if round_.complete:
+            state.rounds += 1
             self._listener(RoundFinished(state.name, round_.plan.round, self._active_s()))
             self._after_round()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import policies
@@ -47,6 +47,13 @@ class Parts:
     listener: Listener
     watch: Stopwatch
     meter: CpuMeter
+    deploys: bool = True
+    """Whether a library of the whole network is made in the end, on devices that run such."""
+    anew: bool = False
+    """Whether the run searches from the start, and only measures what it has not before."""
+    shared: Records | None = None
+    """Where measurements are looked up, and left, that other runs may use."""
+    after_round: Callable[[Sequence[TaskState]], None] = lambda _: None
 
     @property
     def kind(self) -> DeviceKind:
@@ -73,6 +80,7 @@ def execute(parts: Parts) -> Result:
             simulated=parts.kind.simulated,
             fresh=parts.fresh,
             watch=parts.watch,
+            shared=parts.shared,
         )
         return _Run(parts, journal).execute()
 
@@ -93,7 +101,8 @@ class _Run:
             )
             for task in prepared.tasks
         ]
-        journal.restore(self._states)
+        if not parts.anew:
+            journal.restore(self._states)
         self._tuner = Tuner(
             self._states,
             pool=parts.pool,
@@ -104,6 +113,7 @@ class _Run:
             after_round=self._after_round,
             listener=parts.listener,
             active_s=parts.watch.active_s,
+            recall=journal.recall() if parts.anew else None,
         )
         self._progress = Progress(
             parts.workdir.result,
@@ -164,7 +174,8 @@ class _Run:
         settings = self._parts.settings
         policy = policies.create(settings.policy, settings.agent, settings.seed)
         policy.prepare()
-        policy.restore(self._parts.workdir.checkpoints)
+        if not self._parts.anew:
+            policy.restore(self._parts.workdir.checkpoints)
         return policy
 
     def _record(self, recorded: Recorded) -> None:
@@ -178,6 +189,7 @@ class _Run:
         self._progress.write("running")
         if self._parts.storage is not None:
             self._parts.storage.sync(self._parts.workdir.path)
+        self._parts.after_round(self._states)
 
     def _checkpoint(self) -> None:
         checkpoints = self._parts.workdir.checkpoints
@@ -196,20 +208,21 @@ class _Run:
         def stage(name: str) -> None:
             self._parts.listener(Stage(name))
 
-        stage("measuring the fastest of each task side by side")
-        hold_finals(
-            self._states,
-            self._journal,
-            pool,
-            self._parts.settings.measure,
-            self._tuner.submitted,
-        )
+        if self._parts.deploys:
+            stage("measuring the fastest of each task side by side")
+            hold_finals(
+                self._states,
+                self._journal,
+                pool,
+                self._parts.settings.measure,
+                self._tuner.submitted,
+            )
         stage("checking the best of each task against the unscheduled operator")
         winners = choose_winners(self._states, self._journal, pool)
         if not winners:
             raise WorkFailed("no candidate of any task could be checked and gave the right output")
-        if not self._parts.kind.runs_networks:
-            stage("writing the database: these devices run kernels alone, so no model is made")
+        if not (self._parts.deploys and self._parts.kind.runs_networks):
+            stage("writing the database; no model is made")
             write_database(workdir.path, winners)
             return None
         return deploy(

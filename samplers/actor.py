@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,15 +34,17 @@ class _Reply:
 
 
 class SamplerActor:
-    """Holds a sampler, and the spaces of the tasks it has seen: each travels only once."""
+    """Holds its users' samplers, and the spaces of their tasks: each travels only once."""
 
-    def __init__(self, settings: SamplerSettings) -> None:
-        self._sampler = samplers.create(settings.name, settings)
-        self._spaces: dict[int, KnobSpace] = {}
+    def __init__(self) -> None:
+        self._samplers: dict[str, Sampler] = {}
+        self._spaces: dict[str, dict[int, KnobSpace]] = {}
         self._accounted_s = 0.0
 
     def select(
         self,
+        user: str,
+        settings: SamplerSettings,
         task: int,
         space: KnobSpace | None,
         candidates: Candidates,
@@ -50,32 +53,52 @@ class SamplerActor:
         rng: np.random.Generator,
     ) -> _Reply | None:
         """As `Sampler.select`. None where `space` is left out and the task is not known here."""
+        spaces = self._spaces.setdefault(user, {})
         if space is not None:
-            self._spaces[task] = space
-        elif task not in self._spaces:
+            spaces[task] = space
+        elif task not in spaces:
             return None
-        selection = self._sampler.select(candidates, self._spaces[task], visited, limit, rng)
+        if user not in self._samplers:
+            self._samplers[user] = samplers.create(settings.name, settings)
+        selection = self._samplers[user].select(candidates, spaces[task], visited, limit, rng)
         spent_s, self._accounted_s = self._accounted_s, time.process_time()
         return _Reply(selection, dict(rng.bit_generator.state), self._accounted_s - spent_s)
+
+    def forget(self, user: str) -> None:
+        """Drops what is kept for a user."""
+        self._samplers.pop(user, None)
+        self._spaces.pop(user, None)
+
+
+def start_actor() -> Any:
+    """A `SamplerActor` beside the driver, for any number of `RemoteSampler`s; needs Ray.
+
+    It takes no CPU from Ray's books, or it would wait for the measuring actors to leave. If it
+    dies, Ray starts another.
+    """
+    # Nodes with devices are there to measure.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor_class: Any = ray.remote(SamplerActor)
+    options = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
+    return actor_class.options(**options).remote()
 
 
 class RemoteSampler(Sampler):
     """A sampler that works in an actor of its own, with the same results as here.
 
-    The actor takes no CPU from Ray's books, or it would wait for the measuring actors to leave.
-    If it dies, Ray starts another; the call that was lost is answered here meanwhile.
+    If the actor dies, the call that was lost is answered here.
     """
 
-    def __init__(self, settings: SamplerSettings) -> None:
-        """Starts the actor. Raises `InputError` for an unknown sampler; needs a running Ray."""
+    def __init__(self, settings: SamplerSettings, actor: Any = None) -> None:
+        """`actor`: of `start_actor`; else one is started, and ended with this.
+
+        Raises `InputError` for an unknown sampler; needs a running Ray.
+        """
         super().__init__(settings)
         samplers.check(settings.name)
-        actor_class: Any = ray.remote(SamplerActor)
-        # Beside the driver: nodes with devices are there to measure.
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._actor: Any = actor_class.options(
-            num_cpus=0, max_restarts=-1, scheduling_strategy=here
-        ).remote(settings)
+        self._owned = actor is None
+        self._actor: Any = start_actor() if actor is None else actor
+        self._user = uuid.uuid4().hex
         self._tasks: dict[KnobSpace, int] = {}
         self._cpu_s = 0.0
         self._closed = False
@@ -95,11 +118,11 @@ class RemoteSampler(Sampler):
     ) -> Selection:
         """See `Sampler.select`; `rng` advances as if it had been used here."""
         task = self._tasks.setdefault(space, len(self._tasks))
-        rest = (candidates, visited, limit, rng)
+        who, rest = (self._user, self.settings), (candidates, visited, limit, rng)
         try:
-            reply: _Reply | None = ray.get(self._actor.select.remote(task, None, *rest))
+            reply: _Reply | None = ray.get(self._actor.select.remote(*who, task, None, *rest))
             if reply is None:
-                reply = ray.get(self._actor.select.remote(task, space, *rest))
+                reply = ray.get(self._actor.select.remote(*who, task, space, *rest))
         except RayActorError as error:
             if self._closed:
                 raise
@@ -112,6 +135,9 @@ class RemoteSampler(Sampler):
         return reply.selection
 
     def close(self) -> None:
-        """Ends the actor. A selection under way in another thread fails."""
+        """Ends the actor, unless it is others' too. A selection under way in a thread may fail."""
         self._closed = True
-        ray.kill(self._actor)
+        if self._owned:
+            ray.kill(self._actor)
+        else:
+            self._actor.forget.remote(self._user)

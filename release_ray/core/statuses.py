@@ -36,6 +36,8 @@ class Purpose(StrEnum):
     RETRY = "retry"
     CANARY = "canary"
     REUSED = "reused"
+    DEFAULT = "default"
+    """The operator as TVM compiles it untuned."""
 
     @property
     def counts(self) -> bool:

@@ -17,6 +17,7 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from release_ray.codegen import compiled
 from release_ray.core.settings import MeasureSettings
+from release_ray.core.statuses import Purpose
 from release_ray.measure.canary import Watched, watched
 from release_ray.measure.jobs import Artifact, Canary, Job
 from release_ray.measure.kernels import (
@@ -28,6 +29,7 @@ from release_ray.measure.kernels import (
     pack,
     scheduled,
     target_of,
+    untuned,
     values,
     workload_module,
 )
@@ -52,11 +54,14 @@ def build(job: Job, keep: bool = False) -> Artifact:
     Raises what TVM raises where the trace does not fit the workload or the target has no such code.
     """
     target = target_of(job.workload.target_json)
-    # The compiled network has its weights in the new layout already, so the kernel must not
-    # rewrite them; and its weight argument takes the new shape.
-    module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(
-        scheduled(job.workload.module_json, job.trace_json)
-    )
+    if job.purpose is Purpose.DEFAULT:
+        module = untuned(job.workload.module_json, target)
+    else:
+        # The compiled network has its weights in the new layout already, so the kernel must not
+        # rewrite them; and its weight argument takes the new shape.
+        module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(
+            scheduled(job.workload.module_json, job.trace_json)
+        )
     arguments = arguments_of(module)
     executable = compiled(module, target)
     if keep:

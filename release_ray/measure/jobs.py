@@ -35,13 +35,13 @@ class Job:
     workload: Workload
     trace_json: str
     """`json.dumps(trace.as_json())` of the full trace, postprocs included: it replays onto the
-    workload and gives the scheduled module."""
+    workload and gives the scheduled module. Empty for the operator untuned."""
     decisions: str
     """Canonical JSON of the applied knob values."""
     best_s: float | None
     """The best latency known when the job was planned: it bounds how long a slow one runs."""
     purpose: Purpose = Purpose.TRIAL
-    """`remeasure` is timed to the end, and with cold caches."""
+    """`remeasure` is timed to the end, and with cold caches; `default` has no trace."""
     settings: MeasureSettings = MeasureSettings()
     """How it is built and timed."""
 

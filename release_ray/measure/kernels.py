@@ -39,6 +39,24 @@ def scheduled(module_json: str, trace_json: str) -> tvm.IRModule:
     return schedule.mod
 
 
+def untuned(module_json: str, target: tvm.target.Target) -> tvm.IRModule:
+    """What TVM's default pipeline makes of an operator: plain loops on a CPU, dlight's on a GPU."""
+    module = workload_module(module_json)
+    if is_cpu(target):
+        return module
+    from tvm.s_tir import dlight
+
+    rules = dlight.gpu
+    with target:
+        return dlight.ApplyDefaultSchedule(
+            rules.Matmul(),
+            rules.GEMV(),
+            rules.Reduction(),
+            rules.GeneralReduction(),
+            rules.Fallback(),
+        )(module)
+
+
 def arguments_of(module: tvm.IRModule) -> Arguments:
     return tuple(
         (tuple(int(extent) for extent in info.shape), str(info.dtype))

@@ -54,6 +54,11 @@ class History:
         """Every record of a task, oldest first."""
         return self._read(self._select(workload, target).order_by(RECORDS.c.id))
 
+    def of_candidate(self, workload: str, target: str, sketch: int, decisions: str) -> list[Record]:
+        """Every record of a candidate, oldest first."""
+        mine = sa.and_(RECORDS.c.sketch == sketch, RECORDS.c.decisions == decisions)
+        return self._read(self._select(workload, target).where(mine).order_by(RECORDS.c.id))
+
     def best(self, workload: str, target: str, count: int = 1) -> list[Record]:
         """The best candidates of a task, best first; fewer where fewer stand.
 

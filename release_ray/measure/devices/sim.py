@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 
 from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
-from release_ray.core.statuses import Status
+from release_ray.core.statuses import Purpose, Status
 from release_ray.measure.canary import unfit
 from release_ray.measure.devices.base import CandidateBuilder, DeviceKind, DeviceWorker
 from release_ray.measure.hosts import Host
@@ -27,6 +27,8 @@ from release_ray.measure.jobs import Artifact, Canary, DeviceSpec, Job, Outcome,
 from release_ray.measure.process import Dead
 from release_ray.measure.scheduler import NOTHING_DONE
 
+UNTUNED = 10.0
+"""So many times as long as at the hidden optimum an operator takes untuned."""
 OPTIONS = {
     "build_s": 0.0,  # seconds that a build takes
     "run_s": 0.0,  # seconds that a measurement takes, whatever the latency
@@ -156,6 +158,9 @@ class SimWorker(DeviceWorker):
             return replace(done, message=self._unfit)
         if _chance(job, "crash") < self._options["crash"]:
             return replace(done, status=Status.CRASH, message="killed by SIGSEGV (simulated)")
+        if job.purpose is Purpose.DEFAULT:
+            untuned_s = UNTUNED * ideal_latency_s(job.workload, self._options["gflops"])
+            return replace(done, status=Status.OK, latency_s=untuned_s)
         latency_s = simulated_latency_s(job.workload, job.decisions, self._options["gflops"])
         latency_s *= math.exp(self._options["noise"] * _normal(job))
         if job.best_s is not None and latency_s > job.settings.early_stop * job.best_s:
@@ -204,8 +209,12 @@ def simulated_latency_s(workload: Workload, decisions: str, gflops: float) -> fl
             _fraction(workload.key, place, "w"),
         )
         distance += weight * (value - preferred) ** 2
-    best_s = max(workload.flops, 1.0) / (gflops * 1e9)
-    return best_s * (1.0 + 4.0 * distance)
+    return ideal_latency_s(workload, gflops) * (1.0 + 4.0 * distance)
+
+
+def ideal_latency_s(workload: Workload, gflops: float) -> float:
+    """The latency at the hidden optimum."""
+    return max(workload.flops, 1.0) / (gflops * 1e9)
 
 
 def _coordinates(decisions: Any) -> Iterator[tuple[str, float]]:

@@ -1,0 +1,265 @@
+"""A sweep from end to end: the file's runs on one pool, by Ray Tune, and what came out of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from release_ray import cluster, tvm_setup
+from release_ray.core.errors import InputError, ReleaseRayError
+from release_ray.core.settings import TuneSettings
+from release_ray.measure.devices import expand, grows
+from release_ray.measure.pool import MeasurePool
+from release_ray.records import Records
+from release_ray.storage import Storage, restore
+from release_ray.sweep.baseline import Baseline, Baselines
+from release_ray.sweep.ledger import LEDGER, Entry, Ledger, Report
+from release_ray.sweep.results import Outcome, write_results
+from release_ray.sweep.spec import Run, SweepSpec
+from release_ray.sweep.trial import MEASURED, Plan, Site, tune_run
+from release_ray.workdir import WorkDir
+
+TUNE = "tune"
+"""The folder of Tune's own files."""
+BASELINES = "untuned.json"
+
+
+@dataclass(frozen=True)
+class RunUpdate:
+    """Something happened to a run: it began, reported, or ended."""
+
+    run: Run
+    entry: Entry
+    over: int
+    """How many of the sweep's runs are."""
+    total: int
+
+
+Listener = Callable[[RunUpdate | str], None]
+"""Is called with each update, and with a line for each stage of the sweep."""
+
+
+def run_sweep(
+    spec: SweepSpec,
+    *,
+    work_dir: Path | None = None,
+    address: str | None = None,
+    storage: str | None = None,
+    listener: Listener = lambda _: None,
+) -> Outcome:
+    """Runs what of a sweep is left to run, and returns what all of it has found.
+
+    Args:
+        work_dir: instead of the file's.
+        address: of a Ray cluster, as for `tune`.
+        storage: a URL where the sweep's results, and each run's after each round, are copied.
+
+    Raises:
+        InputError: bad input, told before anything starts.
+        WorkFailed: the network's operators cannot be measured, or no run succeeded.
+        KeyboardInterrupt: everything measured is kept, and the next call goes on from there.
+    """
+    tvm_setup.check_pins()
+    path = (work_dir or spec.work_dir).resolve()
+    kept = Storage(storage) if storage else None
+    with ExitStack() as stack:
+        workdir = stack.enter_context(WorkDir.locked(path))
+        if workdir.records.exists():
+            raise InputError(f"{path} is the work dir of a network: choose another for the sweep")
+        if storage and not (path / LEDGER).exists():
+            restore(storage, path, mark=LEDGER)
+        ledger = Ledger(path / LEDGER, spec.identity, [run.name for run in spec.runs])
+        try:
+            if ledger.unfinished:
+                _Sweep(spec, path, ledger, storage, listener).run(address)
+        finally:
+            outcome = write_results(path, spec, ledger.entries)
+            if kept is not None:
+                kept.sync(path)
+        return outcome
+
+
+class _Sweep:
+    """The runs that are left, from the first that starts to the last that ends."""
+
+    def __init__(
+        self,
+        spec: SweepSpec,
+        path: Path,
+        ledger: Ledger,
+        storage: str | None,
+        listener: Listener,
+    ) -> None:
+        self._spec = spec
+        self._path = path
+        self._ledger = ledger
+        self._storage = storage
+        self._listener = listener
+        self._runs = {run.name: run for run in spec.runs}
+
+    def run(self, address: str | None) -> None:
+        spec = self._spec
+        with ExitStack() as stack:
+            self._listener("starting Ray")
+            hosts = cluster.hosts(stack, address)
+            devices = expand(spec.base.devices, hosts, target=spec.base.target)
+            stack.enter_context(cluster.connected(address))
+            from release_ray.prepare import target_for, told_target
+            from release_ray.targets import back_end
+
+            target = target_for(spec.base, devices)
+            site = Site(
+                hosts=hosts,
+                devices=told_target(devices, target),
+                target_kind=back_end(target),
+                grows=grows(devices, spec.base.devices, target=spec.base.target)
+                if hosts[0].node
+                else "",
+            )
+            # It is the driver's too, or it would end with each run that has it for itself.
+            pool = MeasurePool.start(
+                site.devices,
+                spec.base.builders,
+                spec.base.measure,
+                site.target_kind,
+                hosts,
+                site.grows,
+            )
+            stack.callback(pool.shutdown)
+            pool.ready()
+            plan = self._plan(site, self._measure_untuned(site, pool))
+            if spec.settings.reuse:
+                (self._path / MEASURED).parent.mkdir(exist_ok=True)
+                Records.open(self._path / MEASURED).close()
+            self._listener(
+                f"{len(self._ledger.unfinished)} of {len(spec.runs)} runs on"
+                f" {', '.join(device.name for device in site.devices)}"
+            )
+            self._tune(plan)
+
+    def _measure_untuned(self, site: Site, pool: MeasurePool) -> Baselines:
+        from release_ray.prepare import prepare
+
+        spec = self._spec
+        baselines = Baselines(self._path / BASELINES)
+        wanted = [(network, spec.base) for network in spec.settings.networks]
+        wanted += [(run.network, run.settings) for run in spec.runs]
+        for network, settings in wanted:
+            if baselines.get(network, settings) is None:
+                self._listener(f"measuring {network} untuned")
+                prepared = prepare(network, settings, site.devices)
+                baselines.measure(network, settings, prepared.tasks, pool)
+        return baselines
+
+    def _plan(self, site: Site, baselines: Baselines) -> Plan:
+        def of(network: str, settings: TuneSettings) -> Baseline:
+            found = baselines.get(network, settings)
+            assert found is not None
+            return found
+
+        runs, entries = self._runs.values(), self._ledger.entries
+        return Plan(
+            runs=self._runs,
+            work_dir=self._path,
+            storage=self._storage,
+            site=site,
+            baselines={run.name: of(run.network, run.settings) for run in runs},
+            untuned_s={run.name: of(run.network, self._spec.base).total_s for run in runs},
+            reported={
+                name: entry.last.round for name, entry in entries.items() if entry.last is not None
+            },
+        )
+
+    def _tune(self, plan: Plan) -> None:
+        # The command line handles signals; Tune would only finish what it is at.
+        os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
+        import ray
+        from ray import tune
+        from ray.tune.search import BasicVariantGenerator
+
+        from release_ray.sweep.callback import SweepCallback
+        from release_ray.sweep.halving import METRIC, HalvingWithinNetworks
+
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+        chosen = self._spec.settings
+        names = self._ledger.unfinished
+        points = [self._config(self._runs[name]) for name in names]
+        scheduler = None
+        if chosen.scheduler is not None:
+            scheduler = HalvingWithinNetworks(
+                chosen.scheduler.asha,
+                self._spec.runs,
+                self._ledger.entries,
+                stopped=lambda name: self._ledger.end(name, "stopped"),
+            )
+        here = ray.util.get_node_ip_address()
+        tune.Tuner(
+            tune.with_resources(
+                tune.with_parameters(tune_run, plan=plan),
+                # Beside the driver, where the work dirs are; no CPU, for the pool has them all.
+                tune.PlacementGroupFactory([{f"node:{here}": 0.001}]),
+            ),
+            param_space={name: tune.choice([p[name] for p in points]) for name in points[0]},
+            tune_config=tune.TuneConfig(
+                metric=METRIC,
+                mode="max",
+                num_samples=len(points),
+                # Runs are drawn already: Tune has but to take one after the other.
+                search_alg=BasicVariantGenerator(
+                    points_to_evaluate=points, max_concurrent=chosen.max_concurrent
+                ),
+                scheduler=scheduler,
+                reuse_actors=True,
+                trial_name_creator=_name,
+                trial_dirname_creator=_name,
+            ),
+            run_config=tune.RunConfig(
+                name=TUNE,
+                storage_path=str(self._path),
+                verbose=0,
+                callbacks=[SweepCallback(self._began, self._reported, self._ended)],
+            ),
+        ).fit()
+
+    def _config(self, run: Run) -> dict[str, Any]:
+        """A run as Tune's files show it."""
+        return {"run": run.name, "network": run.network, **run.values}
+
+    def _began(self, name: str) -> None:
+        self._ledger.begin(name)
+        self._tell(name)
+
+    def _reported(self, name: str, report: Report) -> None:
+        self._ledger.report(name, report)
+        self._tell(name)
+
+    def _ended(self, name: str, error: BaseException | None) -> None:
+        if error is not None:
+            self._ledger.end(name, "failed", _message(error))
+        elif self._ledger.entries[name].status != "stopped":
+            self._ledger.end(name, "done")
+        self._tell(name)
+        write_results(self._path, self._spec, self._ledger.entries, plots=False)
+
+    def _tell(self, name: str) -> None:
+        entries: Mapping[str, Entry] = self._ledger.entries
+        over = len(entries) - len(self._ledger.unfinished)
+        self._listener(RunUpdate(self._runs[name], entries[name], over, len(entries)))
+
+
+def _name(trial: Any) -> str:
+    return str(trial.config["run"])
+
+
+def _message(error: BaseException) -> str:
+    """One line: what a run of ours has said, or the kind and the text of what else has failed."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ReleaseRayError):
+        cause = getattr(cause, "cause", None) or cause.__cause__
+    told = str(cause) if cause is not None else f"{type(error).__name__}: {error}"
+    return " ".join(told.split())[:2000]

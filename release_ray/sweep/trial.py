@@ -1,0 +1,186 @@
+"""What Ray Tune calls for each run: one network tuned with one setting, in a worker's process.
+
+A process serves run after run. What is the same for several of them it keeps: imports, the last
+network, the sampler's actor.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from release_ray.accounting import CpuMeter, Stopwatch
+from release_ray.core.errors import Interrupted
+from release_ray.core.settings import TuneSettings
+from release_ray.measure.hosts import Host
+from release_ray.measure.jobs import DeviceSpec
+from release_ray.measure.pool import MeasurePool
+from release_ray.records import Records
+from release_ray.storage import Storage
+from release_ray.sweep.baseline import Baseline
+from release_ray.sweep.ledger import Report
+from release_ray.sweep.spec import Run
+from release_ray.tuner import TaskState
+from release_ray.workdir import WorkDir
+from samplers.actor import RemoteSampler, start_actor
+
+if TYPE_CHECKING:
+    from release_ray.prepare import Prepared
+
+RUNS, MEASURED = "runs", "measured/records.db"
+
+_END_S = 60
+"""What a stopped run may take to end. Else Tune throws its process away, and all that it keeps."""
+_last_prepared: dict[tuple[str, TuneSettings], Prepared] = {}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where all runs measure: what the driver has found, so that none need look for itself."""
+
+    hosts: Sequence[Host]
+    devices: Sequence[DeviceSpec]
+    target_kind: str
+    grows: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the runs of a sweep are told."""
+
+    runs: Mapping[str, Run]
+    work_dir: Path
+    storage: str | None
+    site: Site
+    baselines: Mapping[str, Baseline]
+    """Of each run: of its own operators."""
+    untuned_s: Mapping[str, float]
+    """Of each run: latency of its network untuned, with the settings that all begin with."""
+    reported: Mapping[str, int]
+    """The last round that each run has reported to an earlier call."""
+
+
+def tune_run(config: dict[str, Any], plan: Plan) -> None:
+    """Tunes one run and reports to Tune as it goes.
+
+    It is always tuned from the start, and what it has measured before is recalled: a run that was
+    killed goes on as if it had not been.
+    """
+    os.environ["TUNE_FUNCTION_THREAD_TIMEOUT_S"] = str(_END_S)
+    run, site = plan.runs[config["run"]], plan.site
+    watch, meter = Stopwatch(), CpuMeter()
+    with ExitStack() as stack:
+        workdir = stack.enter_context(WorkDir.locked(plan.work_dir / RUNS / run.name))
+        prepared = _prepared(run, site.devices)
+        pool = MeasurePool.start(
+            site.devices,
+            run.settings.builders,
+            run.settings.measure,
+            site.target_kind,
+            site.hosts,
+            site.grows,
+        )
+        stack.callback(pool.shutdown)
+        sampler = RemoteSampler(run.settings.sampler, _sampler_actor())
+        stack.callback(sampler.close)
+        measured = plan.work_dir / MEASURED
+        shared = stack.enter_context(Records.open(measured)) if measured.exists() else None
+        reporter = _Reporter(plan, run, watch)
+
+        from release_ray.tuning import Parts, execute
+
+        parts = Parts(
+            prepared=prepared,
+            settings=run.settings,
+            devices=site.devices,
+            pool=pool,
+            sampler=sampler,
+            workdir=workdir,
+            fresh=False,
+            storage=Storage(f"{plan.storage}/{RUNS}/{run.name}") if plan.storage else None,
+            listener=lambda _: None,
+            watch=watch,
+            meter=meter,
+            deploys=False,
+            anew=True,
+            shared=shared,
+            after_round=reporter.after_round,
+        )
+        try:
+            execute(parts)
+        except Interrupted:
+            # Tune has ended it: this is how a function is to answer.
+            sys.exit(0)
+    reporter.final()
+
+
+class _Reporter:
+    """Reports each time all tasks have had another round."""
+
+    def __init__(self, plan: Plan, run: Run, watch: Stopwatch) -> None:
+        self._baseline = plan.baselines[run.name]
+        self._untuned_s = plan.untuned_s[run.name]
+        self._reported = plan.reported.get(run.name, 0)
+        self._watch = watch
+        self._states: Sequence[TaskState] = ()
+
+    def after_round(self, states: Sequence[TaskState]) -> None:
+        """Called when a round of any task is complete."""
+        self._states = states
+        going_on = [state.rounds for state in states if state.tuned and not state.finished]
+        if going_on and min(going_on) > self._reported:
+            try:
+                self._report(min(going_on))
+            except SystemExit:
+                # Tune stops the run; from here it ends as an interrupted one does.
+                raise KeyboardInterrupt from None
+
+    def final(self) -> None:
+        """Called when the run is over; with this Tune knows its final state, reported or not."""
+        self._report(max(self._reported, *(state.rounds for state in self._states)))
+
+    def _report(self, round_: int) -> None:
+        from ray import tune
+
+        latency_s = sum(
+            state.weight * (state.best_s or self._baseline.latency_s[state.name])
+            for state in self._states
+        )
+        report = Report(
+            round=round_,
+            speedup=self._untuned_s / latency_s,
+            latency_ms=latency_s * 1e3,
+            trials=sum(state.trials for state in self._states),
+            wall_s=round(self._watch.active_s(), 3),
+        )
+        self._reported = round_
+        tune.report(asdict(report))
+
+
+def _about_network(settings: TuneSettings) -> TuneSettings:
+    """Of settings those that decide what a network is prepared into."""
+    return TuneSettings(
+        target=settings.target, layout=settings.layout, tasks=settings.tasks, seed=settings.seed
+    )
+
+
+def _prepared(run: Run, devices: Sequence[DeviceSpec]) -> Prepared:
+    """The run's network and tasks; kept until another is wanted, for weights are large."""
+    from release_ray.prepare import prepare
+
+    key = (run.network, _about_network(run.settings))
+    if key not in _last_prepared:
+        _last_prepared.clear()
+        _last_prepared[key] = prepare(run.network, run.settings, devices)
+    return _last_prepared[key]
+
+
+@lru_cache(maxsize=1)
+def _sampler_actor() -> Any:
+    return start_actor()
