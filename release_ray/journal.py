@@ -8,7 +8,9 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import metadata
+from types import MappingProxyType
 from typing import Any
 
 from release_ray.accounting import Stopwatch
@@ -203,7 +205,8 @@ def _canary(trial: Record, canary_s: float) -> Record:
     )
 
 
-def versions() -> dict[str, str]:
+@cache
+def versions() -> Mapping[str, str]:
     """Versions of Python and of the packages that results depend on."""
     found = {"python": sys.version.split()[0]}
     for name in VERSIONS:
@@ -211,4 +214,4 @@ def versions() -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return MappingProxyType(found)

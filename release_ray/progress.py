@@ -110,7 +110,7 @@ class Progress:
             latency_ms=latency,
             max_rel_error=error,
             tasks=tuple(_task(state, status) for state in self._states),
-            versions=versions(),
+            versions=dict(versions()),
         )
 
     def _idle_share(self) -> float | None:

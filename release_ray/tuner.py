@@ -12,7 +12,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from policies.base import Policy
@@ -189,16 +189,19 @@ class Tuner:
         planning: Future[tuple[int, Plan, float]] | None = None
         warming = search.submit(self._warm) if self._any_measured and self._open else None
         while not self._out_of_time and not self._hopeless and not self.devices_lost:
-            if planning is None:
-                planning = self._begin_plan(search)
-                if planning is None and self._done:
-                    break
-            elif planning.done():
+            if planning is not None and planning.done():
                 self._begin_round(*planning.result())
                 planning = None
                 if warming is None and len(self._rounds) >= self._lookahead:
                     warming = search.submit(self._warm)
-            self._collect(_POLL_S)
+            if planning is None:
+                planning = self._begin_plan(search)
+                if planning is None and self._done:
+                    break
+            if planning is not None:
+                # The hardware is to have the plan at once; results can wait a moment.
+                wait([planning], _POLL_S)
+            self._collect(0.0 if planning is not None else _POLL_S)
             if warming is not None and warming.done():
                 warming.result()
         if planning is not None and not planning.cancel():

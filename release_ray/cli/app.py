@@ -6,6 +6,7 @@ import typer
 
 from release_ray import __version__
 from release_ray.cli import options, outputs, overview, records
+from release_ray.cli.sweep import sweep
 from release_ray.cli.tune import tune
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ def _main(
 
 
 app.command()(tune)
+app.command()(sweep)
 app.command()(overview.tasks)
 app.command()(overview.devices)
 app.command()(outputs.compile)

@@ -37,6 +37,9 @@ Devices = Annotated[
 Address = Annotated[
     str | None, typer.Option(help="A Ray cluster. \\[default: RAY_ADDRESS, else one is started]")
 ]
+Storage = Annotated[
+    str | None, typer.Option(help="Copy the work dir there after each round: any fsspec URL.")
+]
 Seed = Annotated[int | None, typer.Option(help="Fixes every random choice. \\[default: 0]")]
 Config = Annotated[
     Path | None, typer.Option(help="A YAML file of settings; the command line wins.")

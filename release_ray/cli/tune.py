@@ -45,9 +45,7 @@ def tune(
         bool, typer.Option("--print-config", help="Print all settings as YAML and stop.")
     ] = False,
     address: options.Address = None,
-    storage: Annotated[
-        str | None, typer.Option(help="Copy the work dir there after each round: any fsspec URL.")
-    ] = None,
+    storage: options.Storage = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Ignore earlier records.")] = False,
     json: options.Json = False,
     verbose: options.Verbose = 0,

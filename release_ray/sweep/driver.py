@@ -178,6 +178,8 @@ class _Sweep:
     def _tune(self, plan: Plan) -> None:
         # The command line handles signals; Tune would only finish what it is at.
         os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
+        # Its newer output prints a table even where it is told to be quiet.
+        os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
         import ray
         from ray import tune
         from ray.tune.search import BasicVariantGenerator
