@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,9 +21,14 @@ _PATIENCE_S = 15.0
 
 def main() -> None:
     """The `release-ray` program. Exit status: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    serve(lambda: run(sys.argv[1:]))
+
+
+def serve(program: Callable[[], int]) -> None:
+    """Runs a program to its end, and this process with it: signals, streams, exit status."""
     try:
         _handle_signals()
-        status = run(sys.argv[1:])
+        status = program()
     except KeyboardInterrupt:
         _complain(KEPT)
         status = INTERRUPTED
@@ -43,6 +49,10 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit status. Errors are one line on stderr."""
+    return explained(lambda: _command(arguments))
+
+
+def _command(arguments: list[str]) -> int:
     import typer
 
     from release_ray.cli.app import app
@@ -51,22 +61,28 @@ def run(arguments: list[str]) -> int:
     usage_error: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     try:
         status = app(arguments, prog_name="release-ray", standalone_mode=False)
-        # Typer makes this status of a KeyboardInterrupt, without a word.
-        if status == INTERRUPTED:
-            _complain(KEPT)
-        return status if isinstance(status, int) else DONE
-    except WorkFailed as error:
-        _complain(str(error))
-        return FAILED
-    except InputError as error:
-        _complain(str(error))
-        return BAD_INPUT
     except usage_error as error:
         message = error.format_message().rstrip(".")
         if message:  # none where no command was given: then the help has been shown
             context = getattr(error, "ctx", None)
             command = context.command_path if context else "release-ray"
             _complain(f"{message}; see `{command} --help`")
+        return BAD_INPUT
+    # Typer makes this status of a KeyboardInterrupt, without a word.
+    if status == INTERRUPTED:
+        _complain(KEPT)
+    return status if isinstance(status, int) else DONE
+
+
+def explained(command: Callable[[], int]) -> int:
+    """A command's exit status; what ends it is one line on stderr and the status for that."""
+    try:
+        return command()
+    except WorkFailed as error:
+        _complain(str(error))
+        return FAILED
+    except InputError as error:
+        _complain(str(error))
         return BAD_INPUT
     except BrokenPipeError:
         # The reader of a pipe has gone (`release-ray records show | head`): not an error of ours.

@@ -16,6 +16,7 @@ from release_ray.core.errors import WorkFailed
 if TYPE_CHECKING:
     from release_ray.sweep.driver import RunUpdate
     from release_ray.sweep.results import Outcome, Row
+    from release_ray.sweep.spec import SweepSpec
 
 
 def sweep(
@@ -48,7 +49,18 @@ def sweep(
     level = options.level(verbose, quiet)
     from release_ray.sweep import load_sweep
 
-    spec = load_sweep(file)
+    return run(load_sweep(file), work_dir, address, storage, json, level)
+
+
+def run(
+    spec: SweepSpec,
+    work_dir: Path | None = None,
+    address: str | None = None,
+    storage: str | None = None,
+    json: bool = False,
+    level: int = 1,
+) -> int:
+    """Runs a sweep, shows its progress and prints its results."""
     from release_ray.sweep.driver import run_sweep
 
     outcome = run_sweep(
@@ -60,7 +72,7 @@ def sweep(
     )
     if json:
         print(json_module.dumps(_as_json(outcome)))
-    elif not quiet:
+    elif level:
         _print(outcome)
     if outcome.best is None:
         raise WorkFailed(_why_none(outcome))

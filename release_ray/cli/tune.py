@@ -11,6 +11,7 @@ from release_ray.cli import options
 from release_ray.cli.view import View, tasks_table
 from release_ray.configuration import load_settings, to_yaml
 from release_ray.core.errors import Interrupted, WorkFailed
+from release_ray.core.settings import TuneSettings
 from release_ray.events import TaskSummary
 
 if TYPE_CHECKING:
@@ -79,8 +80,30 @@ def tune(
     if print_config:
         print(to_yaml(settings), end="")
         return 0
-    level = options.level(verbose, quiet)
+    return tune_network(
+        network,
+        settings,
+        work_dir=work_dir,
+        address=address,
+        storage=storage,
+        fresh=fresh,
+        json=json,
+        level=options.level(verbose, quiet),
+    )
 
+
+def tune_network(
+    network: str,
+    settings: TuneSettings,
+    *,
+    work_dir: Path | None = None,
+    address: str | None = None,
+    storage: str | None = None,
+    fresh: bool = False,
+    json: bool = False,
+    level: int = 1,
+) -> int:
+    """Tunes a network, shows its progress and prints its result; `level` is of `options.level`."""
     from release_ray.session import default_work_dir, run_tuning
 
     path = work_dir or default_work_dir(network)
@@ -101,7 +124,7 @@ def tune(
         raise
     if json:
         print(result.to_json_line())
-    elif not quiet:
+    elif level:
         _print_result(result, path)
     return 0
 

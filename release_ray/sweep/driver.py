@@ -66,6 +66,7 @@ def run_sweep(
     """
     tvm_setup.check_pins()
     path = (work_dir or spec.work_dir).resolve()
+    storage = storage or spec.settings.storage
     kept = Storage(storage) if storage else None
     with ExitStack() as stack:
         workdir = stack.enter_context(WorkDir.locked(path))

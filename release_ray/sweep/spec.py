@@ -48,6 +48,7 @@ class SweepSettings(Settings):
     scheduler: SchedulerSettings | None = None
     max_concurrent: int = Field(2, ge=1)
     work_dir: str | None = None
+    storage: str | None = Field(None, description="copies go there after each round")
     reuse: bool = Field(
         False, description="runs take over what others have measured of the same candidate"
     )
@@ -106,7 +107,8 @@ class SweepSpec:
     @property
     def identity(self) -> dict[str, Any]:
         """What makes it this sweep and no other: all that decides what its runs find."""
-        ours = self.settings.model_dump(mode="json", exclude={"max_concurrent", "work_dir"})
+        places = {"max_concurrent", "work_dir", "storage"}
+        ours = self.settings.model_dump(mode="json", exclude=places)
         return {**ours, "base": self.base.model_dump(mode="json", exclude={"builders"})}
 
 
