@@ -125,11 +125,11 @@ def tune_network(
     if json:
         print(result.to_json_line())
     elif level:
-        _print_result(result, path)
+        _print_result(result, path, storage)
     return 0
 
 
-def _print_result(result: Result, work_dir: Path) -> None:
+def _print_result(result: Result, work_dir: Path, storage: str | None) -> None:
     console = options.results()
     console.print(
         tasks_table(
@@ -158,3 +158,5 @@ def _print_result(result: Result, work_dir: Path) -> None:
         )
         print(f"model     {work_dir / 'model.so'}")
     print(f"records   {work_dir / 'records.db'}")
+    if storage:
+        print(f"copy      {storage}")

@@ -24,6 +24,10 @@ class SweepCallback(Callback):
         self._reported = reported
         self._ended = ended
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune writes it to disk, with the rest of the experiment; whom it calls is here alone."""
+        return {}
+
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         self._began(trial.config["run"])
 

@@ -16,12 +16,13 @@ from release_ray.core.settings import TuneSettings
 from release_ray.measure.devices import expand, grows
 from release_ray.measure.pool import MeasurePool
 from release_ray.records import Records
+from release_ray.result import Result
 from release_ray.storage import Storage, restore
 from release_ray.sweep.baseline import Baseline, Baselines
 from release_ray.sweep.ledger import LEDGER, Entry, Ledger, Report
 from release_ray.sweep.results import Outcome, write_results
 from release_ray.sweep.spec import Run, SweepSpec
-from release_ray.sweep.trial import MEASURED, Plan, Site, tune_run
+from release_ray.sweep.trial import MEASURED, RUNS, Plan, Site, tune_run
 from release_ray.workdir import WorkDir
 
 TUNE = "tune"
@@ -78,6 +79,10 @@ def run_sweep(
         try:
             if ledger.unfinished:
                 _Sweep(spec, path, ledger, storage, listener).run(address)
+        except BaseException:
+            for name in ledger.entries:
+                _mark_interrupted(path / RUNS / name)
+            raise
         finally:
             outcome = write_results(path, spec, ledger.entries)
             if kept is not None:
@@ -253,6 +258,15 @@ class _Sweep:
         entries: Mapping[str, Entry] = self._ledger.entries
         over = len(entries) - len(self._ledger.unfinished)
         self._listener(RunUpdate(self._runs[name], entries[name], over, len(entries)))
+
+
+def _mark_interrupted(run: Path) -> None:
+    """Says in a run's `result.json` that it is not going on: its process was ended with Ray."""
+    file = WorkDir(run).result
+    if file.exists():
+        result = Result.read(file)
+        if result.status == "running":
+            result.model_copy(update={"status": "interrupted"}).write(file)
 
 
 def _name(trial: Any) -> str:

@@ -50,6 +50,10 @@ class HalvingWithinNetworks(FIFOScheduler):
             for report in entry.reports:
                 halving.on_trial_result(None, trial, {TIME: report.round, METRIC: report.speedup})
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune writes it to disk, with the rest of the experiment; whom it calls is here alone."""
+        return {name: value for name, value in self.__dict__.items() if name != "_stopped"}
+
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Stops the run, or lets it go on."""
         name = trial.config["run"]

@@ -39,6 +39,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="look, and do not submit")
     parser.add_argument("--no-wait", action="store_true", help="do not follow the log")
     chosen = parser.parse_args()
+    import ray.job_submission  # noqa: F401 - it sets its own level when it is imported
+
+    # It tells every ignore file that it has read, more than once.
+    logging.getLogger("ray").setLevel(logging.ERROR)
 
     root = chosen.working_dir.resolve()
     entrypoint = checked_entrypoint(chosen.config, root)
@@ -87,12 +91,10 @@ def tell_upload(root: Path, excludes: list[str]) -> None:
     from ray._private import ray_constants
     from ray._private.runtime_env.packaging import GCS_STORAGE_MAX_SIZE, create_package
 
-    quiet = logging.getLogger("upload")
-    quiet.setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "upload.zip"
         excluded = [*ray_constants.get_runtime_env_default_excludes(), *excludes]
-        create_package(str(root), package, include_gitignore=True, excludes=excluded, logger=quiet)
+        create_package(str(root), package, include_gitignore=True, excludes=excluded)
         size = package.stat().st_size
         sizes: Counter[str] = Counter()
         with zipfile.ZipFile(package) as content:
@@ -139,8 +141,8 @@ async def followed(client: Any, job: str) -> int:
     status = client.get_job_status(job)
     print(f"ended      {status.value}")
     if status.value != "SUCCEEDED":
-        told = client.get_job_info(job).message or status.value
-        raise WorkFailed(f"job {job}: {' '.join(told.split())[-500:]}")
+        told = [line for line in (client.get_job_info(job).message or "").splitlines() if line]
+        raise WorkFailed(f"job {job} has not succeeded: {told[-1] if told else status.value}")
     return 0
 
 
