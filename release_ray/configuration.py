@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -77,11 +77,13 @@ def names(model: type[BaseModel] = TuneSettings, prefix: str = "") -> list[str]:
     """Every setting's dotted name."""
     found = []
     for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            found += names(inner, f"{prefix}{name}.")
-        else:
-            found.append(prefix + name)
+        # Of an optional group the group.
+        inner = [
+            kind
+            for kind in (field.annotation, *get_args(field.annotation))
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        found += names(inner[0], f"{prefix}{name}.") if inner else [prefix + name]
     return found
 
 
@@ -107,7 +109,8 @@ def put(data: dict[str, Any], name: str, value: object) -> None:
 
 def explain(error: ValidationError, model: type[BaseModel], also: Sequence[str] = ()) -> str:
     """What is wrong with the first bad setting of a model; `also` as in `validate`."""
-    first = error.errors()[0]
+    # A name that is mistyped is missing under its right one, too.
+    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = [*names(model), *model.model_fields, *also]

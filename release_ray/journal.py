@@ -69,7 +69,9 @@ class Journal:
         """Gives tasks what earlier calls measured of them: trials, bests, curves, rounds."""
         for state in states:
             records = self._count(state)
-            state.planner.rounds = max((record.round + 1 for record in records), default=0)
+            state.rounds = state.planner.rounds = max(
+                (record.round + 1 for record in records), default=0
+            )
             state.planner.absorb(
                 Observation(r.sketch, r.decisions, r.status, r.latency_s or r.bound_s)
                 for r in records

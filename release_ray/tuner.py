@@ -51,7 +51,7 @@ class TaskState:
     best_s: float | None = None
     curve: list[tuple[int, float, float]] = field(default_factory=list)
     rounds: int = 0
-    """That are complete, in this call."""
+    """That are complete."""
     failures: Counter[Status] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
     progress: TaskProgress = field(init=False)

@@ -23,6 +23,7 @@ class SweepCallback(Callback):
         self._began = began
         self._reported = reported
         self._ended = ended
+        self._failed: list[Any] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune writes it to disk, with the rest of the experiment; whom it calls is here alone."""
@@ -41,5 +42,19 @@ class SweepCallback(Callback):
         self._ended(trial.config["run"], None)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        error = trial.get_pickled_error() or RuntimeError("it failed, and Tune does not say why")
-        self._ended(trial.config["run"], error)
+        # What the error was a trial is told only after this.
+        self._failed.append(trial)
+
+    def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
+        waiting, self._failed = self._failed, []
+        for trial in waiting:
+            error = trial.get_pickled_error()
+            if error is None:
+                self._failed.append(trial)
+            else:
+                self._ended(trial.config["run"], error)
+
+    def on_experiment_end(self, trials: list[Any], **_: Any) -> None:
+        self.on_step_end(0, trials)
+        for trial in self._failed:
+            self._ended(trial.config["run"], RuntimeError("Tune does not say why"))

@@ -67,7 +67,7 @@ def run_sweep(
     """
     tvm_setup.check_pins()
     path = (work_dir or spec.work_dir).resolve()
-    storage = storage or spec.settings.storage
+    storage = _absolute(storage or spec.settings.storage)
     kept = Storage(storage) if storage else None
     with ExitStack() as stack:
         workdir = stack.enter_context(WorkDir.locked(path))
@@ -188,15 +188,12 @@ class _Sweep:
         os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
         import ray
         from ray import tune
-        from ray.tune.search import BasicVariantGenerator
 
         from release_ray.sweep.callback import SweepCallback
         from release_ray.sweep.halving import METRIC, HalvingWithinNetworks
 
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         chosen = self._spec.settings
-        names = self._ledger.unfinished
-        points = [self._config(self._runs[name]) for name in names]
         scheduler = None
         if chosen.scheduler is not None:
             scheduler = HalvingWithinNetworks(
@@ -212,15 +209,11 @@ class _Sweep:
                 # Beside the driver, where the work dirs are; no CPU, for the pool has them all.
                 tune.PlacementGroupFactory([{f"node:{here}": 0.001}]),
             ),
-            param_space={name: tune.choice([p[name] for p in points]) for name in points[0]},
+            param_space=self._space(),
             tune_config=tune.TuneConfig(
                 metric=METRIC,
                 mode="max",
-                num_samples=len(points),
-                # Runs are drawn already: Tune has but to take one after the other.
-                search_alg=BasicVariantGenerator(
-                    points_to_evaluate=points, max_concurrent=chosen.max_concurrent
-                ),
+                max_concurrent_trials=chosen.max_concurrent,
                 scheduler=scheduler,
                 reuse_actors=True,
                 trial_name_creator=_name,
@@ -234,9 +227,19 @@ class _Sweep:
             ),
         ).fit()
 
-    def _config(self, run: Run) -> dict[str, Any]:
-        """A run as Tune's files show it."""
-        return {"run": run.name, "network": run.network, **run.values}
+    def _space(self) -> dict[str, Any]:
+        """For Tune: runs one after the other, and of each what is drawn already."""
+        from ray import tune
+
+        left = self._ledger.unfinished
+        known = {
+            name: {"network": self._runs[name].network, **self._runs[name].values} for name in left
+        }
+
+        def of_run(setting: str) -> Any:
+            return tune.sample_from(lambda config: known[config["run"]][setting])
+
+        return {"run": tune.grid_search(left)} | {name: of_run(name) for name in known[left[0]]}
 
     def _began(self, name: str) -> None:
         self._ledger.begin(name)
@@ -260,6 +263,11 @@ class _Sweep:
         self._listener(RunUpdate(self._runs[name], entries[name], over, len(entries)))
 
 
+def _absolute(url: str | None) -> str | None:
+    """A URL, or a folder's path, as processes with other working directories find it."""
+    return os.path.abspath(url) if url and "://" not in url else url
+
+
 def _mark_interrupted(run: Path) -> None:
     """Says in a run's `result.json` that it is not going on: its process was ended with Ray."""
     file = WorkDir(run).result
@@ -274,9 +282,8 @@ def _name(trial: Any) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """One line: what a run of ours has said, or the kind and the text of what else has failed."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ReleaseRayError):
-        cause = getattr(cause, "cause", None) or cause.__cause__
-    told = str(cause) if cause is not None else f"{type(error).__name__}: {error}"
-    return " ".join(told.split())[:2000]
+    """One line. Ray wraps what was raised, in an error whose text is the traceback."""
+    while (cause := getattr(error, "cause", None) or error.__cause__) is not None:
+        error = cause
+    told = " ".join(str(error).split())[:2000]
+    return told if isinstance(error, ReleaseRayError) else f"{type(error).__name__}: {told}"

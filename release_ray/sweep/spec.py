@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -84,6 +85,9 @@ class Run:
 
     name: str
     network: str
+    """As the file names it."""
+    source: str
+    """As a process with another working directory finds it."""
     setting: int
     values: Mapping[str, Any]
     """Of the axes, by name."""
@@ -188,7 +192,14 @@ def _runs(
         samplers.check(chosen.sampler.name)
         for index, (network, stem) in enumerate(zip(settings.networks, stems, strict=True)):
             short = f"{stem}-{index}" if stem in repeated else stem
-            yield Run(f"{short}-{number:0{digits}}", network, number, values, chosen)
+            yield Run(
+                name=f"{short}-{number:0{digits}}",
+                network=network,
+                source=network if network in networks.BUILT_IN_NAMES else os.path.abspath(network),
+                setting=number,
+                values=values,
+                settings=chosen,
+            )
 
 
 def _settings(axes: Sequence[Axis], samples: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -199,7 +210,7 @@ def _settings(axes: Sequence[Axis], samples: int, seed: int) -> Iterator[dict[st
         for cell in itertools.product(*(axis.values for axis in grids)):
             chosen = dict(zip((axis.name for axis in grids), cell, strict=True))
             chosen |= {axis.name: axis.draw(rng) for axis in free}
-            if sample and not free and "seed" not in chosen:
+            if samples > 1 and not free and "seed" not in chosen:
                 # The same once more would give the same once more.
                 chosen["seed"] = seed + sample
             # In the order of the file.

@@ -69,8 +69,8 @@ class Plan:
 def tune_run(config: dict[str, Any], plan: Plan) -> None:
     """Tunes one run and reports to Tune as it goes.
 
-    It is always tuned from the start, and what it has measured before is recalled: a run that was
-    killed goes on as if it had not been.
+    It is tuned from the start, and what it has measured before is recalled: a run that was killed
+    goes on as if it had not been.
     """
     os.environ["TUNE_FUNCTION_THREAD_TIMEOUT_S"] = str(_END_S)
     run, site = plan.runs[config["run"]], plan.site
@@ -108,7 +108,8 @@ def tune_run(config: dict[str, Any], plan: Plan) -> None:
             watch=watch,
             meter=meter,
             deploys=False,
-            anew=True,
+            # What time ends is no function of the seed, and to search anew takes time.
+            anew=run.settings.budget.time_budget is None,
             shared=shared,
             after_round=reporter.after_round,
         )
@@ -174,10 +175,10 @@ def _prepared(run: Run, devices: Sequence[DeviceSpec]) -> Prepared:
     """The run's network and tasks; kept until another is wanted, for weights are large."""
     from release_ray.prepare import prepare
 
-    key = (run.network, _about_network(run.settings))
+    key = (run.source, _about_network(run.settings))
     if key not in _last_prepared:
         _last_prepared.clear()
-        _last_prepared[key] = prepare(run.network, run.settings, devices)
+        _last_prepared[key] = prepare(run.source, run.settings, devices)
     return _last_prepared[key]
 
 

@@ -1,0 +1,48 @@
+"""What a sweep remembers, also when it was killed in the middle."""
+
+import pytest
+
+from release_ray.core.errors import InputError
+from release_ray.sweep.ledger import Ledger, Report
+
+RUNS = ["a-00", "a-01", "a-02", "a-03"]
+REPORT = Report(1, 1.5, 20.0, 16, 3.25)
+
+
+def ledger(folder, **identity):
+    return Ledger(folder / "sweep.json", identity, RUNS)
+
+
+def test_another_call_goes_on_from_there(tmp_path):
+    first = ledger(tmp_path)
+    assert first.unfinished == RUNS
+    first.begin("a-02")
+    first.report("a-02", REPORT)
+    first.begin("a-00")
+    first.end("a-00", "done")
+    first.end("a-01", "stopped")
+    second = ledger(tmp_path)
+    # What has begun is first.
+    assert second.unfinished == ["a-02", "a-03"]
+    assert second.entries == first.entries
+    assert second.entries["a-02"].last == REPORT
+
+
+def test_a_failed_run_is_over_and_the_next_call_tries_it_again(tmp_path):
+    first = ledger(tmp_path)
+    first.end("a-00", "failed", "no device is left")
+    assert "a-00" not in first.unfinished
+    assert ledger(tmp_path).unfinished[0] == "a-00"
+
+
+def test_another_sweep_is_refused_with_what_differs(tmp_path):
+    ledger(tmp_path, seed=1, networks=["a"]).begin("a-00")
+    with pytest.raises(InputError, match=r"other settings \(seed differ\)"):
+        ledger(tmp_path, seed=2, networks=["a"])
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"sweep": {}, "runs": {"a": 3}}', "[1]"])
+def test_a_damaged_file_is_named(tmp_path, content):
+    (tmp_path / "sweep.json").write_text(content)
+    with pytest.raises(InputError, match=r"sweep\.json is damaged"):
+        ledger(tmp_path)
