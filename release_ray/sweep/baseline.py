@@ -73,7 +73,8 @@ class Baselines:
                     )
                 latency_s[name] = outcome.latency_s
         total_s = sum(task.weight * latency_s[task.name] for task in tasks)
-        baseline = Baseline(latency_s, total_s)
+        # In the order of the tasks, not in that in which they came.
+        baseline = Baseline({task.name: latency_s[task.name] for task in tasks}, total_s)
         self._known[_key(network, settings)] = baseline
         content = {key: asdict(known) for key, known in self._known.items()}
         write_atomic(self._path, json.dumps(content, indent=1) + "\n")

@@ -23,11 +23,10 @@ ROOMS = ("release_ray", "envs", "policies", "samplers", "scripts")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster():
     """A cluster on which everything is installed."""
-    folder = tmp_path_factory.mktemp("cluster")
-    with started(BIN, folder) as address:
-        yield address, folder
+    with started(BIN) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +36,8 @@ def bare_cluster(tmp_path_factory, pytestconfig):
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     install = [folder / "venv" / "bin" / "pip", "install", "--quiet", "-c", "constraints.txt"]
     subprocess.run([*install, "ray[default]", "envs"], cwd=pytestconfig.rootpath, check=True)
-    with started(folder / "venv" / "bin", folder) as address:
-        yield address, folder
+    with started(folder / "venv" / "bin") as running:
+        yield running
 
 
 @pytest.fixture
@@ -197,7 +196,7 @@ def test_what_would_go_wrong_is_told_before_anything_is_uploaded(cluster, checko
 def busy(folder):
     """Processes of jobs on the cluster: drivers, actors, compilers. Idle workers are not."""
     found = []
-    for process in of_cluster(folder / "ray"):
+    for process in of_cluster(folder):
         with suppress(psutil.Error):
             line = " ".join(process.cmdline())
             ours = ("scripts/jobs", "measure.child", "PoolActor", "DeviceActor", "SamplerActor")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,45 +25,52 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def started(bin_dir: Path, folder: Path, cpus: int = 2) -> Iterator[str]:
-    """A cluster of one node, by `ray start` of an installation; gives the dashboard's address.
+def started(bin_dir: Path, cpus: int = 2) -> Iterator[tuple[str, Path]]:
+    """A cluster of one node, by `ray start` of an installation.
 
-    It is ended by the ids of its processes: `ray stop` would end every Ray of the machine.
+    Gives the dashboard's address, and its folder, by which `of_cluster` finds its processes. It is
+    ended by their ids: `ray stop` would end every Ray of the machine.
     """
+    # The names of its sockets may have 107 characters in all.
+    with tempfile.TemporaryDirectory(prefix="rr-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        try:
+            yield _start(bin_dir, folder, cpus), folder
+        finally:
+            for process in of_cluster(folder):
+                with suppress(psutil.Error):
+                    process.kill()
+
+
+def _start(bin_dir: Path, folder: Path, cpus: int) -> str:
     port, dashboard, client, agent = _free_ports(4)
-    temporary = folder / "ray"
     command = [
         *(str(bin_dir / "ray"), "start", "--head", f"--port={port}", f"--num-cpus={cpus}"),
         *(f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"),
-        *(f"--ray-client-server-port={client}", f"--temp-dir={temporary}", "--include-dashboard=1"),
+        *(f"--ray-client-server-port={client}", f"--temp-dir={folder}", "--include-dashboard=1"),
         *("--disable-usage-stats", "--object-store-memory=200000000"),
     ]
-    log = folder / "ray.log"
-    try:
-        with log.open("wb") as stream:
-            subprocess.run(
-                command,
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                timeout=START_S,
-                check=True,
-            )
-        _until_answers(dashboard)
-        yield f"http://127.0.0.1:{dashboard}"
-    finally:
-        for process in of_cluster(temporary):
-            with suppress(psutil.Error):
-                process.kill()
+    # Not a pipe: its daemons would hold the other end for as long as they live.
+    with (folder / "start.log").open("wb") as log:
+        subprocess.run(
+            command,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            timeout=START_S,
+            check=True,
+        )
+    _until_answers(dashboard)
+    return f"http://127.0.0.1:{dashboard}"
 
 
-def of_cluster(temporary: Path) -> list[psutil.Process]:
+def of_cluster(folder: Path) -> list[psutil.Process]:
     """The cluster's processes: its folder is in their command line, or in a parent's."""
     found: set[psutil.Process] = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if str(temporary) in " ".join(process.cmdline()):
+            if str(folder) in " ".join(process.cmdline()):
                 found |= {process, *process.children(recursive=True)}
     return list(found)
 
