@@ -117,7 +117,8 @@ def _join(address: str) -> None:
             configure_logging=False,
         )
     except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        # What of the versions differs is told in the lines after the first.
+        reason = " ".join(str(error).split())[:400] or type(error).__name__
         raise InputError(
             f"cannot join the Ray cluster at {address} ({reason}): {_REMEDY}"
         ) from None

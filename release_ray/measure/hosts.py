@@ -8,13 +8,15 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from release_ray.core.errors import InputError
 from release_ray.measure.gpus import LIBRARY
 
 _PROBE_TIMEOUT_S = 60.0
@@ -43,6 +45,8 @@ class Host:
     gpus: tuple[Gpu, ...] = ()
     node: str = ""
     """Ray's id of the node; empty where Ray has only this one."""
+    compiler: str = ""
+    """What compiles and runs kernels there, with its versions."""
 
 
 def this_host(node: str = "", gpus: int | None = None) -> Host:
@@ -64,19 +68,34 @@ def this_host(node: str = "", gpus: int | None = None) -> Host:
         memory_bytes=psutil.virtual_memory().total,
         gpus=found,
         node=node,
+        compiler=_compiler(),
     )
 
 
+def require_same_compiler(hosts: Iterable[Host]) -> None:
+    """Raises `InputError` where one has another TVM than this process, or none."""
+    here = _compiler()
+    for host in hosts:
+        if host.compiler not in ("", here):
+            raise InputError(
+                f"the node {host.name} has {host.compiler}, and here is {here}: install the same"
+                " there, or submit a job that brings it along (scripts/jobs)"
+            )
+
+
 def cluster_hosts() -> list[Host]:
-    """The nodes of the cluster that this process has joined, this process's own first."""
+    """The nodes of the cluster that this process has joined, this process's own first.
+
+    Raises `InputError` where one of them cannot run this package.
+    """
     import ray
+    from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = ray.get_runtime_context().get_node_id()
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    if [node["NodeID"] for node in nodes] == [here]:
-        return [this_host(here, _gpu_count(nodes[0]))]
     probe: Any = ray.remote(this_host)
+    # This node's too, for its workers may have another Python than this process.
     asked = [
         probe.options(
             num_cpus=0,
@@ -84,8 +103,17 @@ def cluster_hosts() -> list[Host]:
         ).remote(node["NodeID"], _gpu_count(node))
         for node in nodes
     ]
-    hosts = ray.get(asked, timeout=_PROBE_TIMEOUT_S)
-    return sorted(hosts, key=lambda host: (host.node != here, host.name, host.node))
+    try:
+        answers = ray.get(asked, timeout=_PROBE_TIMEOUT_S)
+    except RayError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise InputError(
+            f"a node of the cluster cannot run release_ray ({lines[-1]}): install the same there as"
+            " here, or submit a job that brings it along (scripts/jobs)"
+        ) from error
+    mine = [this_host(here, _gpu_count(node)) for node in nodes if node["NodeID"] == here]
+    others = [host for host in answers if host.node != here]
+    return mine + sorted(others, key=lambda host: (host.name, host.node))
 
 
 def _gpu_count(node: Mapping[str, Any]) -> int:
@@ -113,6 +141,16 @@ def _gpus() -> tuple[Gpu, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(Gpu(**gpu) for gpu in json.loads(asked.stdout))
+
+
+def _compiler() -> str:
+    found = []
+    for name in ("apache-tvm", "apache-tvm-ffi"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"no {name}")
+    return " and ".join(found)
 
 
 def _machine() -> str:

@@ -23,7 +23,7 @@ from release_ray.core.settings import MeasureSettings
 from release_ray.measure.actors import Failure
 from release_ray.measure.devices import device_kind
 from release_ray.measure.devices.cores import Aside
-from release_ray.measure.hosts import Host, this_host
+from release_ray.measure.hosts import Host, require_same_compiler, this_host
 from release_ray.measure.jobs import Canary, DeviceSpec, Job, Outcome
 from release_ray.measure.lease import Lease
 from release_ray.measure.placement import here, on_node, spread_builders
@@ -78,7 +78,7 @@ class MeasurePool:
             grows: what finds more such devices (`devices.grows`) on nodes that join later.
 
         Raises:
-            InputError: devices that do not go together.
+            InputError: devices that do not go together, or a node with another compiler.
             WorkFailed: the pool cannot be reached.
         """
         if not devices:
@@ -86,6 +86,9 @@ class MeasurePool:
         if len({device_kind(device.kind).simulated for device in devices}) > 1:
             raise InputError("devices: real and simulated ones do not mix; ask for one sort")
         nodes = spread_builders(hosts or [this_host()], devices, builders)
+        if not device_kind(devices[0].kind).simulated:
+            used = {*nodes, *(device.node for device in devices)}
+            require_same_compiler(host for host in hosts or () if host.node in used)
         plan = PoolPlan(
             devices=tuple(devices),
             builders=tuple(nodes),

@@ -88,7 +88,7 @@ def submit(address, cwd, *options):
 
 
 def test_a_tuning_job_on_a_cluster_that_has_everything(cluster, checkout, tmp_path):
-    address, _ = cluster
+    address = cluster.jobs
     kept = tmp_path / "kept"
     described(checkout, network="tiny", storage=str(kept), budget={"trials": 12}, policy="random")
     status, log = ray_submit(address, "tune", checkout)
@@ -102,7 +102,7 @@ def test_a_tuning_job_on_a_cluster_that_has_everything(cluster, checkout, tmp_pa
 
 
 def test_a_job_on_a_cluster_that_has_only_ray(bare_cluster, checkout, tmp_path):
-    address, _ = bare_cluster
+    address = bare_cluster.jobs
     kept = tmp_path / "kept"
     described(checkout, network="tiny", storage=str(kept), budget={"trials": 8}, policy="random")
     status, log = submit(address, checkout)
@@ -114,7 +114,7 @@ def test_a_job_on_a_cluster_that_has_only_ray(bare_cluster, checkout, tmp_path):
 
 
 def test_a_sweep_that_is_stopped_in_the_middle_goes_on_as_another_job(cluster, checkout, tmp_path):
-    address, folder = cluster
+    address, folder = cluster.jobs, cluster.folder
     kept = tmp_path / "kept"
     described(
         checkout,
@@ -153,7 +153,7 @@ def test_a_sweep_that_is_stopped_in_the_middle_goes_on_as_another_job(cluster, c
 
 
 def test_the_packages_on_a_worker_are_those_of_the_working_directory(bare_cluster, checkout):
-    address, _ = bare_cluster
+    address = bare_cluster.jobs
     (checkout / "where.py").write_text(
         "import ray\n"
         "ray.init()\n"
@@ -175,8 +175,17 @@ def test_the_packages_on_a_worker_are_those_of_the_working_directory(bare_cluste
     assert "homes (True, ['ok'])" in log
 
 
+def test_nodes_without_the_packages_are_one_line(bare_cluster, checkout):
+    command = ("-m", "release_ray", "tune", "tiny", "--address", bare_cluster.address)
+    status, told = run(sys.executable, *command, cwd=checkout)
+    assert status == 2
+    (complaint,) = (line for line in told.splitlines() if line.startswith("release-ray:"))
+    assert "has no apache-tvm and no apache-tvm-ffi, and here is apache-tvm 0.27" in complaint
+    assert "Traceback" not in told
+
+
 def test_what_would_go_wrong_is_told_before_anything_is_uploaded(cluster, checkout, tmp_path):
-    address, _ = cluster
+    address = cluster.jobs
     described(checkout, network="tiny", storage=str(tmp_path / "kept"))
     status, told = submit("http://127.0.0.1:9", checkout, "--check")
     assert status == 2 and "no Ray job server answers at http://127.0.0.1:9" in told

@@ -3,8 +3,10 @@ import subprocess
 import sys
 
 import pytest
+import ray
 
 from release_ray import cluster
+from release_ray.core.errors import InputError
 
 
 def test_no_call_starts_a_ray_by_itself():
@@ -25,3 +27,17 @@ def test_a_sigterm_that_ray_takes_for_itself_is_an_interrupt():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_another_ray_on_the_cluster_is_one_line(monkeypatch):
+    def refused(*_, **__):
+        raise RuntimeError(
+            "Version mismatch: The cluster has:\n    Ray: 2.9\nThis has:\n    Ray: 3"
+        )
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refused)
+    with pytest.raises(InputError) as caught, cluster.connected("auto"):
+        pass
+    assert "Version mismatch: The cluster has: Ray: 2.9 This has: Ray: 3" in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,15 @@ START_S = 60.0
 ENVIRONMENT = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
+@dataclass(frozen=True)
+class Running:
+    """A cluster: its dashboard's address, its own, and the folder that its processes name."""
+
+    jobs: str
+    address: str
+    folder: Path
+
+
 def environment() -> dict[str, str]:
     """Of programs that talk to the cluster."""
     here = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -25,24 +35,23 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def started(bin_dir: Path, cpus: int = 2) -> Iterator[tuple[str, Path]]:
+def started(bin_dir: Path, cpus: int = 2) -> Iterator[Running]:
     """A cluster of one node, by `ray start` of an installation.
 
-    Gives the dashboard's address, and its folder, by which `of_cluster` finds its processes. It is
-    ended by their ids: `ray stop` would end every Ray of the machine.
+    It is ended by the ids of its processes: `ray stop` would end every Ray of the machine.
     """
     # The names of its sockets may have 107 characters in all.
     with tempfile.TemporaryDirectory(prefix="rr-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
-            yield _start(bin_dir, folder, cpus), folder
+            yield _start(bin_dir, folder, cpus)
         finally:
             for process in of_cluster(folder):
                 with suppress(psutil.Error):
                     process.kill()
 
 
-def _start(bin_dir: Path, folder: Path, cpus: int) -> str:
+def _start(bin_dir: Path, folder: Path, cpus: int) -> Running:
     port, dashboard, client, agent = _free_ports(4)
     command = [
         *(str(bin_dir / "ray"), "start", "--head", f"--port={port}", f"--num-cpus={cpus}"),
@@ -62,7 +71,7 @@ def _start(bin_dir: Path, folder: Path, cpus: int) -> str:
             check=True,
         )
     _until_answers(dashboard)
-    return f"http://127.0.0.1:{dashboard}"
+    return Running(f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{port}", folder)
 
 
 def of_cluster(folder: Path) -> list[psutil.Process]:

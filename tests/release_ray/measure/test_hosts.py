@@ -4,11 +4,15 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+import ray
+from ray.exceptions import RaySystemError
 
+from release_ray.core.errors import InputError
 from release_ray.measure.gpus import gpus
-from release_ray.measure.hosts import Gpu, cluster_hosts, this_host
+from release_ray.measure.hosts import Gpu, cluster_hosts, require_same_compiler, this_host
 
 DRIVER = r"""
 #include <string.h>
@@ -78,3 +82,20 @@ def test_a_cluster_of_one_node_is_this_host(ray_local):
     (host,) = cluster_hosts()
     assert host.node == ray_local.get_runtime_context().get_node_id()
     assert host.machine == this_host().machine
+
+
+def test_another_compiler_on_a_node_is_named():
+    here = this_host()
+    require_same_compiler([here, replace(here, node="other")])
+    old = replace(here, name="gpu-7", compiler="apache-tvm 0.25.0 and apache-tvm-ffi 0.1.9")
+    with pytest.raises(InputError, match=r"the node gpu-7 has apache-tvm 0\.25\.0 and"):
+        require_same_compiler([here, old])
+
+
+def test_a_node_that_cannot_run_the_package_is_one_line(ray_local, monkeypatch):
+    def failed(*_, **__):
+        raise RaySystemError("Traceback\n  in a file\nModuleNotFoundError: No module named 'x'")
+
+    monkeypatch.setattr(ray, "get", failed)
+    with pytest.raises(InputError, match=r"cannot run release_ray \(ModuleNotFoundError: No"):
+        cluster_hosts()
