@@ -9,7 +9,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -111,9 +111,10 @@ def cluster_hosts() -> list[Host]:
             f"a node of the cluster cannot run release_ray ({lines[-1]}): install the same there as"
             " here, or submit a job that brings it along (scripts/jobs)"
         ) from error
-    mine = [this_host(here, _gpu_count(node)) for node in nodes if node["NodeID"] == here]
-    others = [host for host in answers if host.node != here]
-    return mine + sorted(others, key=lambda host: (host.name, host.node))
+    # Workers here may keep off cores that a pool has taken; this process may use them all.
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    hosts = [replace(host, cores=cores) if host.node == here else host for host in answers]
+    return sorted(hosts, key=lambda host: (host.node != here, host.name, host.node))
 
 
 def _gpu_count(node: Mapping[str, Any]) -> int:
