@@ -73,7 +73,7 @@ def run(
     if json:
         print(json_module.dumps(_as_json(outcome)))
     elif level:
-        _print(outcome)
+        _print(outcome, storage or spec.settings.storage)
     if outcome.best is None:
         raise WorkFailed(_why_none(outcome))
     return 0
@@ -109,7 +109,7 @@ class _Lines:
         return "  ".join([*words, entry.message]).rstrip()
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: Outcome, storage: str | None) -> None:
     varied = list(dict.fromkeys(name for row in outcome.rows for name in row.run.values))
     table = Table(title=f"{len(outcome.rows)} runs", title_justify="left", title_style="bold")
     table.add_column("run", overflow="fold")
@@ -138,7 +138,9 @@ def _print(outcome: Outcome) -> None:
     print(f"runs      {work_dir / 'sweep.csv'}")
     if (work_dir / "plots").is_dir():
         print(f"plots     {work_dir / 'plots'}")
-    print(f"Tune      {work_dir / 'tune'}  (tensorboard --logdir {work_dir / 'tune'})")
+    print(f"Tune      {work_dir / 'tune'}  (for tensorboard --logdir)")
+    if storage:
+        print(f"copy      {storage}")
 
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,15 +76,17 @@ def run_sweep(
         if storage and not (path / LEDGER).exists():
             restore(storage, path, mark=LEDGER)
         ledger = Ledger(path / LEDGER, spec.identity, [run.name for run in spec.runs])
+        ended = False
         try:
             if ledger.unfinished:
                 _Sweep(spec, path, ledger, storage, listener).run(address)
-        except BaseException:
-            for name in ledger.entries:
-                _mark_interrupted(path / RUNS / name)
-            raise
+            ended = True
         finally:
-            outcome = write_results(path, spec, ledger.entries)
+            if not ended:
+                for name in ledger.entries:
+                    _mark_interrupted(path / RUNS / name)
+            # Whoever is stopped may have seconds left: too few for pictures.
+            outcome = write_results(path, spec, ledger.entries, plots=ended)
             if kept is not None:
                 kept.sync(path)
         return outcome
@@ -271,7 +273,7 @@ def _absolute(url: str | None) -> str | None:
 def _mark_interrupted(run: Path) -> None:
     """Says in a run's `result.json` that it is not going on: its process was ended with Ray."""
     file = WorkDir(run).result
-    if file.exists():
+    with suppress(InputError):  # there is none yet
         result = Result.read(file)
         if result.status == "running":
             result.model_copy(update={"status": "interrupted"}).write(file)

@@ -76,6 +76,13 @@ def complaint(capfd, *arguments):
         (["tune", "tiny", "--work-dir", "notes.txt"], "notes.txt"),
         (["tune", "tiny", "--work-dir", "notes.txt/below"], "notes.txt"),
         (["tune", "tiny", "--storage", "nowhere://bucket"], "nowhere"),
+        # sweeps
+        (["sweep"], "Missing argument 'file'"),
+        (["sweep", "missing.yaml"], "missing.yaml"),
+        (["sweep", "folder.onnx"], "directory"),
+        (["sweep", "sweep.yaml", "--work-dir", "notes.txt"], "notes.txt"),
+        (["sweep", "sweep.yaml", "--storage", "nowhere://bucket"], "nowhere"),
+        (["sweep", "typo.yaml"], "did you mean num_samples?"),
         # settings
         (["tune", "tiny", "--config", "missing.yaml"], "missing.yaml"),
         (["tune", "tiny", "--config", "broken.yaml"], "broken.yaml, line 3"),
@@ -116,6 +123,8 @@ def test_one_line_that_names_it(capfd, tmp_path, arguments, named):
     (tmp_path / "wrong.yaml").write_text("agent: {lr: fast}\n")
     (tmp_path / "list.yaml").write_text("- ppo\n")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "sweep.yaml").write_text("networks: [tiny]\n")
+    (tmp_path / "typo.yaml").write_text("networks: [tiny]\nnum_sample: 3\n")
     assert named in complaint(capfd, *arguments)
 
 
