@@ -97,7 +97,7 @@ def restore(url: str, workdir: Path, mark: str = RECORDS) -> bool:
     has it already, and where the copy cannot be read.
     """
     if (workdir / mark).exists():
-        raise InputError(f"{workdir} has a {mark} already: restore into an empty --work-dir")
+        raise InputError(f"{workdir} has {mark} already: restore into an empty --work-dir")
     fs, root = _opened(url)
     try:
         names = [name for name in fs.find(root) if not name.endswith((_PARTIAL, _PROBE))]

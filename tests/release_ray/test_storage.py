@@ -138,5 +138,21 @@ def test_records_are_never_overwritten_by_a_copy(tmp_path: Path, url: str) -> No
     here.mkdir()
     Records.open(here / "records.db").close()
     assert Storage(url).sync(here)
-    with pytest.raises(InputError, match="has records already"):
+    with pytest.raises(InputError, match="has records.db already"):
         restore(url, here)
+
+
+def test_work_dirs_inside_a_folder_are_copied_and_restored_with_it(tmp_path):
+    """As a sweep's runs are: each with records of its own, as of one moment."""
+    work, inner = tmp_path / "work", tmp_path / "work" / "runs" / "one"
+    inner.mkdir(parents=True)
+    (work / "sweep.json").write_text("{}")
+    with Records.open(inner / "records.db") as records:
+        records.begin_run("tune", "{}")
+        # It is in the write-ahead log alone.
+        assert Storage(str(tmp_path / "copy")).sync(work)
+    assert restore(str(tmp_path / "copy"), tmp_path / "back", mark="sweep.json")
+    with Records.open(tmp_path / "back" / "runs" / "one" / "records.db") as records:
+        assert len(records.everything().runs()) == 1
+    with pytest.raises(InputError, match="sweep.json already"):
+        restore(str(tmp_path / "copy"), tmp_path / "back", mark="sweep.json")
