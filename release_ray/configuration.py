@@ -33,7 +33,7 @@ def load_settings(path: Path | None, overrides: Mapping[str, object]) -> TuneSet
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file's mapping; dotted names are unfolded. Raises `InputError`."""
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise InputError(f"cannot read the settings file {path}: {reason}") from None
@@ -54,6 +54,22 @@ def read_yaml(path: Path) -> dict[str, Any]:
     for name, value in loaded.items():
         put(data, str(name), value)
     return data
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a name that is given twice, of which YAML would take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag.endswith(":merge"):
+                continue
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{key.value} is given twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def validate(data: Mapping[str, Any], source: str, also: Sequence[str] = ()) -> TuneSettings:

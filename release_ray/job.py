@@ -13,7 +13,7 @@ from release_ray import networks
 from release_ray.configuration import read_yaml, validate
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
-from release_ray.sweep.spec import SweepSpec, load_sweep
+from release_ray.sweep.spec import SweepSpec, load_sweep, named
 
 KEYS = ("network", "work_dir", "storage")
 """What the file of a tuning job says beside the settings."""
@@ -37,14 +37,14 @@ def is_sweep(path: Path) -> bool:
 def load_tune_job(path: Path) -> TuneJob:
     """Reads a tuning job's file. Raises `InputError` that names it and the first bad setting."""
     data = read_yaml(path)
-    network = _text(path, data, "network")
+    settings = validate({k: v for k, v in data.items() if k not in KEYS}, str(path), also=KEYS)
+    network, work_dir, storage = (_text(path, data, name) for name in KEYS)
     if network is None:
         raise InputError(f"{path}: network is missing: add `network: resnet18`")
-    work_dir, storage = _text(path, data, "work_dir"), _text(path, data, "storage")
-    settings = validate({k: v for k, v in data.items() if k not in KEYS}, str(path), also=KEYS)
-    networks.check(network)
-    policies.create(settings.policy, settings.agent).close()
-    samplers.check(settings.sampler.name)
+    with named(path):
+        networks.check(network)
+        policies.create(settings.policy, settings.agent).close()
+        samplers.check(settings.sampler.name)
     _require_kept(path, work_dir, storage)
     return TuneJob(network, settings, Path(work_dir) if work_dir else None, storage)
 
@@ -58,7 +58,7 @@ def load_sweep_job(path: Path) -> SweepSpec:
 
 def _require_kept(path: Path, work_dir: str | None, storage: str | None) -> None:
     """A job runs in a copy of the working directory that Ray deletes some time after its end."""
-    if storage is None and not (work_dir and Path(work_dir).is_absolute()):
+    if not storage and not (work_dir and Path(work_dir).is_absolute()):
         raise InputError(
             f"{path}: the results would be deleted with the job: add `storage:` with a shared "
             "folder or any fsspec URL, or an absolute `work_dir:` on the head node"
@@ -67,6 +67,6 @@ def _require_kept(path: Path, work_dir: str | None, storage: str | None) -> None
 
 def _text(path: Path, data: Mapping[str, Any], name: str) -> str | None:
     value = data.get(name)
-    if value is not None and not isinstance(value, str):
+    if value is not None and (not isinstance(value, str) or "\0" in value):
         raise InputError(f"{path}: {name} is text, not {value!r}")
     return value

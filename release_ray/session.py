@@ -137,13 +137,16 @@ def run_tuning(
     networks.check(network)
     policies.create(settings.policy, settings.agent).close()
     samplers.check(settings.sampler.name)
+    path = work_dir or default_work_dir(network)
     kept = Storage(storage) if storage else None
+    if kept is not None:
+        kept.require_apart(path)
     watch, meter = Stopwatch(), CpuMeter()
     with ExitStack() as stack:
         # Left last, so that the next run there begins when nothing of this one is left.
         hosts = cluster.hosts(stack, address)
         devices = expand(settings.devices, hosts, target=settings.target)
-        workdir = stack.enter_context(WorkDir.locked(work_dir or default_work_dir(network)))
+        workdir = stack.enter_context(WorkDir.locked(path))
         listener(Stage(f"loading {network}, starting Ray"))
         started = _start(stack, network, settings, hosts, devices, address)
         if storage and not workdir.records.exists():

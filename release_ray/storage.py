@@ -42,6 +42,16 @@ class Storage:
         except Exception as error:
             raise InputError(f"--storage {url} cannot be written to: {_told(error)}") from error
 
+    def require_apart(self, workdir: Path) -> None:
+        """Raises `InputError` where the copy of a work dir would lie in the work dir itself."""
+        protocols = self._fs.protocol
+        local = "file" in ([protocols] if isinstance(protocols, str) else protocols)
+        if local and Path(self._root).resolve().is_relative_to(workdir.resolve()):
+            raise InputError(
+                f"--storage {self._url} is in the work dir {workdir}, which it is to be a copy of:"
+                " choose a folder elsewhere"
+            )
+
     def sync(self, workdir: Path) -> bool:
         """Copies what has changed since the last call; says whether all of it got there.
 

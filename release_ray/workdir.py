@@ -18,6 +18,8 @@ RECORDS = "records.db"
 LOCK = ".lock"
 TEMPORARY = ".writing-"
 SCRATCH = ".deploy-"
+SWEEP = "sweep.json"
+"""With it a folder is a sweep's."""
 _IDENTITY = "workdir.json"
 
 
@@ -157,6 +159,8 @@ class WorkDir:
         Raises `InputError` where it belongs to another network or target.
         """
         file = self.path / _IDENTITY
+        if (self.path / SWEEP).exists():
+            raise InputError(f"{self.path} is the work dir of a sweep: choose another --work-dir")
         if file.exists():
             self.require(identity)
         elif self.records.exists():

@@ -32,6 +32,12 @@ def serve(program: Callable[[], int]) -> None:
     except KeyboardInterrupt:
         _complain(KEPT)
         status = INTERRUPTED
+    except RuntimeError as error:
+        # Python wraps one that comes while a class is being made.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _complain(KEPT)
+        status = INTERRUPTED
     # Either stream may be closed, or its reader gone: then there is nobody to tell.
     with suppress(BrokenPipeError, ValueError, AttributeError):
         try:

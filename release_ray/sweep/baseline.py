@@ -6,12 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from release_ray.core.errors import InputError, WorkFailed
+from pydantic import Field, TypeAdapter, ValidationError
+
+from release_ray.core.errors import WorkFailed
 from release_ray.core.settings import TuneSettings
 from release_ray.core.statuses import Purpose
 from release_ray.measure.jobs import Job
 from release_ray.measure.pool import MeasurePool
+from release_ray.sweep.ledger import Positive, damaged
 from release_ray.tasks import Task
 from release_ray.workdir import write_atomic
 
@@ -23,8 +27,8 @@ _POLL_S = 1.0
 class Baseline:
     """Of one network with one target and layout: seconds of each task, untuned."""
 
-    latency_s: Mapping[str, float]
-    total_s: float
+    latency_s: Annotated[Mapping[str, Positive], Field(min_length=1)]
+    total_s: Positive
     """Of one inference: their sum, each as often as the network calls it."""
 
 
@@ -37,10 +41,9 @@ class Baselines:
         self._known: dict[str, Baseline] = {}
         if path.exists():
             try:
-                found = json.loads(path.read_text())
-                self._known = {key: Baseline(**values) for key, values in found.items()}
-            except (OSError, ValueError, TypeError, AttributeError) as error:
-                raise InputError(f"{path} is damaged ({error}): remove it") from error
+                self._known = TypeAdapter(dict[str, Baseline]).validate_json(path.read_bytes())
+            except (OSError, ValidationError) as error:
+                raise damaged(path, error) from error
 
     def get(self, network: str, settings: TuneSettings) -> Baseline | None:
         return self._known.get(_key(network, settings))

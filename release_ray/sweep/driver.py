@@ -19,11 +19,11 @@ from release_ray.records import Records
 from release_ray.result import Result
 from release_ray.storage import Storage, restore
 from release_ray.sweep.baseline import Baseline, Baselines
-from release_ray.sweep.ledger import LEDGER, Entry, Ledger, Report
+from release_ray.sweep.ledger import Entry, Ledger, Report
 from release_ray.sweep.results import Outcome, write_results
 from release_ray.sweep.spec import Run, SweepSpec
 from release_ray.sweep.trial import MEASURED, RUNS, Plan, Site, tune_run
-from release_ray.workdir import WorkDir
+from release_ray.workdir import SWEEP, WorkDir
 
 TUNE = "tune"
 """The folder of Tune's own files."""
@@ -69,13 +69,15 @@ def run_sweep(
     path = (work_dir or spec.work_dir).resolve()
     storage = _absolute(storage or spec.settings.storage)
     kept = Storage(storage) if storage else None
+    if kept is not None:
+        kept.require_apart(path)
     with ExitStack() as stack:
         workdir = stack.enter_context(WorkDir.locked(path))
         if workdir.records.exists():
             raise InputError(f"{path} is the work dir of a network: choose another for the sweep")
-        if storage and not (path / LEDGER).exists():
-            restore(storage, path, mark=LEDGER)
-        ledger = Ledger(path / LEDGER, spec.identity, [run.name for run in spec.runs])
+        if storage and not (path / SWEEP).exists():
+            restore(storage, path, mark=SWEEP)
+        ledger = Ledger(path / SWEEP, spec.identity, [run.name for run in spec.runs])
         ended = False
         try:
             if ledger.unfinished:
@@ -113,9 +115,10 @@ class _Sweep:
     def run(self, address: str | None) -> None:
         spec = self._spec
         with ExitStack() as stack:
-            self._listener("starting Ray")
             hosts = cluster.hosts(stack, address)
             devices = expand(spec.base.devices, hosts, target=spec.base.target)
+            _check_targets(spec)
+            self._listener("starting Ray")
             stack.enter_context(cluster.connected(address))
             from release_ray.prepare import target_for, told_target
             from release_ray.targets import back_end
@@ -263,6 +266,16 @@ class _Sweep:
         entries: Mapping[str, Entry] = self._ledger.entries
         over = len(entries) - len(self._ledger.unfinished)
         self._listener(RunUpdate(self._runs[name], entries[name], over, len(entries)))
+
+
+def _check_targets(spec: SweepSpec) -> None:
+    """Raises `InputError` for a target that TVM does not know."""
+    given = {run.settings.target for run in spec.runs} - {"native", "cuda"}
+    if given:
+        from release_ray.targets import resolve
+
+        for target in sorted(given):
+            resolve(target, 1)
 
 
 def _absolute(url: str | None) -> str | None:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from release_ray.core.errors import InputError
 from release_ray.workdir import write_atomic
@@ -14,7 +16,9 @@ from release_ray.workdir import write_atomic
 Status = Literal["waiting", "running", "done", "stopped", "failed"]
 OVER: tuple[Status, ...] = ("done", "stopped", "failed")
 
-LEDGER = "sweep.json"
+
+Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,11 @@ class Report:
     its tasks, where one that has no measurement yet counts as untuned.
     """
 
-    round: int
-    speedup: float
-    latency_ms: float
-    trials: int
-    wall_s: float
+    round: Annotated[int, Field(ge=0)]
+    speedup: Positive
+    latency_ms: Positive
+    trials: Annotated[int, Field(ge=0)]
+    wall_s: Finite
 
 
 @dataclass
@@ -43,6 +47,12 @@ class Entry:
     @property
     def last(self) -> Report | None:
         return self.reports[-1] if self.reports else None
+
+
+@dataclass
+class _File:
+    sweep: dict[str, Any]
+    runs: dict[str, Entry]
 
 
 class Ledger:
@@ -102,13 +112,16 @@ class Ledger:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
     try:
-        found = json.loads(path.read_text())
-        entries = {
-            name: Entry(e["status"], [Report(**r) for r in e["reports"]], e["message"])
-            for name, e in found["runs"].items()
-        }
-        return dict(found["sweep"]), entries
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path} is damaged ({error}): put back a copy, or choose another work_dir"
-        ) from error
+        found = TypeAdapter(_File).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise damaged(path, error) from error
+    for name, entry in found.runs.items():
+        if entry.status == "done" and not entry.reports:
+            raise damaged(path, f"{name} is done and has not reported")
+    return found.sweep, found.runs
+
+
+def damaged(path: Path, error: object) -> InputError:
+    """What is raised where a sweep's file cannot be read."""
+    reason = " ".join(str(error).split())[:200]
+    return InputError(f"{path} is damaged ({reason}): put back a copy, or choose another work_dir")

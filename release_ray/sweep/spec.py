@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import itertools
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +30,9 @@ SHARED: Final = ("devices", "builders")
 KINDS: Final = ("grid", "choice", "uniform", "loguniform", "randint")
 
 
+MOST_RUNS: Final = 10_000
+
+
 class HalvingSettings(Settings):
     """Asynchronous successive halving (Li et al. 2020), of runs of the same network."""
 
@@ -45,7 +51,7 @@ class SweepSettings(Settings):
 
     networks: tuple[str, ...] = Field(min_length=1)
     space: dict[str, dict[str, Any]] = {}
-    num_samples: int = Field(1, ge=1)
+    num_samples: int = Field(1, ge=1, le=MOST_RUNS)
     scheduler: SchedulerSettings | None = None
     max_concurrent: int = Field(2, ge=1)
     work_dir: str | None = None
@@ -53,6 +59,13 @@ class SweepSettings(Settings):
     reuse: bool = Field(
         False, description="runs take over what others have measured of the same candidate"
     )
+
+    @field_validator("work_dir", "storage")
+    @classmethod
+    def _a_path(cls, value: str | None) -> str | None:
+        if value is not None and "\0" in value:
+            raise ValueError("no path has a NUL in it")
+        return value
 
     @field_validator("networks", mode="before")
     @classmethod
@@ -113,7 +126,9 @@ class SweepSpec:
         """What makes it this sweep and no other: all that decides what its runs find."""
         places = {"max_concurrent", "work_dir", "storage"}
         ours = self.settings.model_dump(mode="json", exclude=places)
-        return {**ours, "base": self.base.model_dump(mode="json", exclude={"builders"})}
+        files = {run.network: _fingerprint(run) for run in self.runs}
+        base = self.base.model_dump(mode="json", exclude={"builders"})
+        return {**ours, "files": files, "base": base}
 
 
 def load_sweep(path: Path) -> SweepSpec:
@@ -125,11 +140,16 @@ def load_sweep(path: Path) -> SweepSpec:
     except ValidationError as error:
         raise InputError(f"{path}: {explain(error, SweepSettings)}") from None
     base = validate(data, str(path), also=tuple(SweepSettings.model_fields))
-    for network in settings.networks:
-        networks.check(network)
+    with named(path):
+        for network in settings.networks:
+            networks.check(network)
     if len(set(settings.networks)) < len(settings.networks):
         raise InputError(f"{path}: networks: one is there twice; num_samples repeats runs")
     axes = tuple(_axis(path, name, form) for name, form in settings.space.items())
+    cells = math.prod(len(axis.values) for axis in axes if axis.kind == "grid")
+    count = len(settings.networks) * cells * settings.num_samples
+    if count > MOST_RUNS:
+        raise InputError(f"{path}: {count} runs are more than {MOST_RUNS}; sweep over less")
     runs = tuple(_runs(path, data, settings, axes, base.seed))
     return SweepSpec(str(path), settings, base, axes, runs)
 
@@ -158,8 +178,10 @@ def _bounds(where: str, kind: str, values: tuple[Any, ...]) -> tuple[float, ...]
     try:
         # YAML takes 1e-4, without a point, for text.
         low, high = (float(value) for value in values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{where}: {kind} takes two numbers, not {list(values)!r}") from None
+    if not math.isfinite(high - low) or (kind == "randint" and max(-low, high) > _MOST_INTEGER):
+        raise InputError(f"{where}: {kind} [{low:g}, {high:g}]: the bounds are too far apart")
     if not low < high:
         raise InputError(f"{where}: {kind} [{low:g}, {high:g}]: the first must be the smaller")
     if kind == "loguniform" and low <= 0:
@@ -171,6 +193,33 @@ def _bounds(where: str, kind: str, values: tuple[Any, ...]) -> tuple[float, ...]
     return low, high
 
 
+_MOST_INTEGER = 2**31
+
+
+def _fingerprint(run: Run) -> str:
+    """Of a network's file; empty for a built-in."""
+    if run.network in networks.BUILT_IN_NAMES:
+        return ""
+    return hashlib.sha256(Path(run.source).read_bytes()).hexdigest()
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Puts a file's name before what is wrong with its contents."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _short_names(given: Sequence[str]) -> list[str]:
+    """A name for each network, all different: its file's stem, with its number where need be."""
+    stems = [Path(network).stem for network in given]
+    shared = {stem for stem, count in Counter(stems).items() if count > 1}
+    short = [f"{stem}-{i}" if stem in shared else stem for i, stem in enumerate(stems)]
+    return short if len(set(short)) == len(short) else [f"{i}-{s}" for i, s in enumerate(stems)]
+
+
 def _runs(
     path: Path,
     data: Mapping[str, Any],
@@ -180,18 +229,17 @@ def _runs(
 ) -> Iterator[Run]:
     """Settings are drawn once, and each is for all networks, so that these can be averaged."""
     drawn = list(_settings(axes, settings.num_samples, seed))
-    stems = [Path(network).stem for network in settings.networks]
-    repeated = {stem for stem, count in Counter(stems).items() if count > 1}
+    shorts = _short_names(settings.networks)
     digits = max(2, len(str(len(drawn) - 1)))
     for number, values in enumerate(drawn):
         merged: dict[str, Any] = {}
         for name, value in (*deepcopy(dict(data)).items(), *values.items()):
             put(merged, name, value)
         chosen = validate(merged, f"{path}: space")
-        policies.create(chosen.policy, chosen.agent).close()
-        samplers.check(chosen.sampler.name)
-        for index, (network, stem) in enumerate(zip(settings.networks, stems, strict=True)):
-            short = f"{stem}-{index}" if stem in repeated else stem
+        with named(path):
+            policies.create(chosen.policy, chosen.agent).close()
+            samplers.check(chosen.sampler.name)
+        for network, short in zip(settings.networks, shorts, strict=True):
             yield Run(
                 name=f"{short}-{number:0{digits}}",
                 network=network,

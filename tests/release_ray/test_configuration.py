@@ -45,6 +45,8 @@ def test_printed_settings_read_back_the_same(tmp_path):
         ("- a list", "settings are `name: value` pairs"),
         ("agent: {lr: [", "line 1"),
         ("policy: ppo\npolicy.lr: 3", "setting policy"),
+        ("seed: 1\nseed: 2", "line 2: seed is given twice"),
+        ("agent: {lr: 0.1, lr: 0.2}", "lr is given twice"),
     ],
 )
 def test_a_bad_file_is_one_line_that_names_it_and_the_setting(tmp_path, text, message):

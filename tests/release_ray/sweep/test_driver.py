@@ -11,6 +11,7 @@ import yaml
 from release_ray.core.errors import InputError
 from release_ray.result import Result
 from release_ray.sweep import load_sweep
+from release_ray.sweep.baseline import Baselines
 from release_ray.sweep.driver import run_sweep
 from release_ray.sweep.ledger import Report
 from release_ray.workdir import Identity, WorkDir
@@ -149,6 +150,46 @@ def test_a_network_s_work_dir_is_no_sweep_s(tmp_path):
         owned.records.touch()
     with pytest.raises(InputError, match="work dir of a network"):
         run_sweep(spec(tmp_path))
+
+
+def test_a_sweep_s_folder_is_no_network_s(swept, tmp_path):
+    folder, _, _ = swept
+    with (
+        pytest.raises(InputError, match="is the work dir of a sweep"),
+        WorkDir.locked(folder / "work", Identity("tiny", "0", "{}")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("place", ["work", "work/copy"])
+def test_a_copy_in_the_work_dir_itself_is_refused(tmp_path, place):
+    with pytest.raises(InputError, match="which it is to be a copy of"):
+        run_sweep(spec(tmp_path), storage=str(tmp_path / place))
+    assert not (tmp_path / "work" / "sweep.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"space": {"target": {"grid": ["native", "llvn"]}}}, "did you mean llvm?"),
+        ({"devices": "sim:0"}, "sim:0"),
+    ],
+)
+def test_what_can_be_known_at_once_is_told_before_anything_starts(tmp_path, more, message):
+    told = []
+    with pytest.raises(InputError, match=message):
+        run_sweep(spec(tmp_path, **more), listener=told.append)
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[1]", '{"a": {"latency_s": {}, "total_s": 1}}', '{"a": {"latency_s": {"b": 0}}}'],
+)
+def test_damaged_baselines_are_named(tmp_path, content):
+    (tmp_path / "untuned.json").write_text(content)
+    with pytest.raises(InputError, match=r"untuned\.json is damaged"):
+        Baselines(tmp_path / "untuned.json")
 
 
 def test_reports_are_plain_numbers():

@@ -1,5 +1,7 @@
 """What a sweep remembers, also when it was killed in the middle."""
 
+import json
+
 import pytest
 
 from release_ray.core.errors import InputError
@@ -19,6 +21,7 @@ def test_another_call_goes_on_from_there(tmp_path):
     first.begin("a-02")
     first.report("a-02", REPORT)
     first.begin("a-00")
+    first.report("a-00", REPORT)
     first.end("a-00", "done")
     first.end("a-01", "stopped")
     second = ledger(tmp_path)
@@ -41,7 +44,34 @@ def test_another_sweep_is_refused_with_what_differs(tmp_path):
         ledger(tmp_path, seed=2, networks=["a"])
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"sweep": {}, "runs": {"a": 3}}', "[1]"])
+def stored(**changed):
+    report = {"round": 1, "speedup": 2.0, "latency_ms": 1.0, "trials": 8, "wall_s": 1.0}
+    entry = {"status": "done", "reports": [{**report, **changed}], "message": ""}
+    return json.dumps({"sweep": {}, "runs": {"a-00": entry}})
+
+
+def test_what_is_right_is_read(tmp_path):
+    (tmp_path / "sweep.json").write_text(stored())
+    assert ledger(tmp_path).entries["a-00"].last.speedup == 2.0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        '{"sweep": {}, "runs": {"a": 3}}',
+        "[1]",
+        "[" * 100_000,
+        stored(speedup=None),
+        stored(speedup=0),
+        stored(speedup=-1),
+        stored(speedup=float("nan")),
+        stored(trials="many"),
+        stored().replace('"done"', '"over"'),
+        '{"sweep": {}, "runs": {"a-00": {"status": "done", "reports": [], "message": ""}}}',
+    ],
+)
 def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / "sweep.json").write_text(content)
     with pytest.raises(InputError, match=r"sweep\.json is damaged"):

@@ -79,6 +79,24 @@ def test_networks_of_the_same_name_are_told_apart(tmp_path):
     assert [run.name for run in spec.runs] == ["model-0-00", "model-1-00"]
 
 
+def test_names_never_collide(tmp_path):
+    files = [tmp_path / name for name in ("a/x.onnx", "b/x.onnx", "x-0.onnx")]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"not looked into yet")
+    spec = load(tmp_path, networks=[str(file) for file in files], num_samples=2)
+    assert len({run.name for run in spec.runs}) == 6
+    assert [run.name for run in spec.runs][:3] == ["0-x-00", "1-x-00", "2-x-0-00"]
+
+
+def test_another_file_of_the_same_name_makes_it_another_sweep(tmp_path):
+    file = tmp_path / "model.onnx"
+    file.write_bytes(b"one")
+    first = load(tmp_path, networks=[str(file)]).identity
+    file.write_bytes(b"two")
+    assert load(tmp_path, networks=[str(file)]).identity != first
+
+
 def test_a_networks_file_is_found_from_other_folders_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(b"not looked into yet")
@@ -130,6 +148,15 @@ def test_numbers_that_yaml_takes_for_text(tmp_path):
         ({"space": {"devices": {"grid": ["cpu"]}}}, "all runs share one pool"),
         ({"space": ["agent.lr"]}, "setting space"),
         ({"target": 3}, "setting target"),
+        ({"work_dir": "a\0b"}, "no path has a NUL"),
+        ({"space": {"agent.lr": {"uniform": [0, float("inf")]}}}, "too far apart"),
+        ({"space": {"agent.lr": {"loguniform": [1e-4, float("inf")]}}}, "too far apart"),
+        ({"space": {"agent.lr": {"uniform": [-1.7e308, 1.7e308]}}}, "too far apart"),
+        ({"space": {"agent.lr": {"uniform": [float("nan"), 1]}}}, "too far apart"),
+        ({"space": {"agent.lr": {"uniform": [0, 10**400]}}}, "uniform takes two numbers"),
+        ({"space": {"seed": {"randint": [0, 1e30]}}}, "too far apart"),
+        ({"num_samples": 10**9}, "setting num_samples"),
+        ({"num_samples": 9000}, "18000 runs are more than 10000"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path, content, message):
