@@ -39,15 +39,18 @@ class Recall:
         self._shared = shared
         self._measure_settings = measure_settings
         seconds = own.seconds()
+        records = own.all()
+        # Where nothing worked, it was perhaps no fault of the candidates.
+        worked = any(record.status is Status.OK for record in records)
         self._own: dict[tuple[str, int, str], Recalled] = {}
         self._refused: set[tuple[str, int, str]] = set()
-        for record in own.all():
+        for record in records:
             if not record.purpose.counts:
                 continue
             key = (record.workload, record.sketch, record.decisions)
             if record.status is Status.INVALID:
                 self._refused.add(key)
-            elif record.status is not Status.DEVICE_LOST:
+            elif record.status is not Status.DEVICE_LOST and (worked or record.status.measured):
                 self._own[key] = Recalled(_outcome(record), seconds(record))
 
     def __call__(self, workload: Workload, sketch: int, decisions: str) -> Recalled | None:
@@ -69,8 +72,9 @@ class Recall:
 
 
 def _says_something(record: Record) -> bool:
-    lost = record.status in (Status.DEVICE_LOST, Status.INVALID)
-    return record.purpose is Purpose.TRIAL and not lost
+    """Others' failures may be those of their time and place."""
+    known = record.status.measured or record.status is Status.WRONG_RESULT
+    return record.purpose is Purpose.TRIAL and known
 
 
 def _outcome(record: Record) -> Outcome:

@@ -10,6 +10,7 @@ import logging
 import os
 import sqlite3
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -52,14 +53,15 @@ class Storage:
                 " choose a folder elsewhere"
             )
 
-    def sync(self, workdir: Path) -> bool:
+    def sync(self, workdir: Path, leave_out: Sequence[str] = ()) -> bool:
         """Copies what has changed since the last call; says whether all of it got there.
 
+        `leave_out` are folders of the work dir that stay as they are there.
         A copy that fails is logged, once a reason, and made good by the next call that succeeds:
         the run goes on, for its records are safe in the work dir.
         """
         try:
-            self._copy_changed(workdir)
+            self._copy_changed(workdir, leave_out)
         except Exception as error:
             if _told(error) != self._told:
                 self._told = _told(error)
@@ -70,8 +72,8 @@ class Storage:
             self._told = None
         return True
 
-    def _copy_changed(self, workdir: Path) -> None:
-        found = {path.relative_to(workdir).as_posix(): path for path in _files(workdir)}
+    def _copy_changed(self, workdir: Path, leave_out: Sequence[str]) -> None:
+        found = {path.relative_to(workdir).as_posix(): path for path in _files(workdir, leave_out)}
         for name, path in sorted(found.items()):
             state = _state(path)
             if self._copied.get(name) == state:
@@ -81,7 +83,8 @@ class Storage:
             else:
                 self._put(path, name)
             self._copied[name] = state
-        for name in sorted(self._copied.keys() - found.keys()):
+        copied = {name for name in self._copied if name.partition("/")[0] not in leave_out}
+        for name in sorted(copied - found.keys()):
             self._fs.rm_file(f"{self._root}/{name}")
             del self._copied[name]
 
@@ -134,11 +137,13 @@ def _opened(url: str) -> tuple[Any, str]:
     return fs, root.rstrip("/")
 
 
-def _files(workdir: Path) -> list[Path]:
+def _files(workdir: Path, leave_out: Sequence[str]) -> list[Path]:
     """What is worth a copy: no locks, no files in the making, no log of the database."""
+    tops = [path for path in workdir.iterdir() if path.name not in leave_out]
     return [
         path
-        for path in workdir.rglob("*")
+        for top in tops
+        for path in (top, *top.rglob("*"))
         if path.is_file()
         and path.name != LOCK
         and not path.name.startswith(TEMPORARY)

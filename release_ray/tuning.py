@@ -51,9 +51,12 @@ class Parts:
     """Whether a library of the whole network is made in the end, on devices that run such."""
     anew: bool = False
     """Whether the run searches from the start, and only measures what it has not before."""
+    steady: int | None = None
+    """For how many devices it plans ahead, always; None: for as many as there are."""
     shared: Records | None = None
     """Where measurements are looked up, and left, that other runs may use."""
     after_round: Callable[[Sequence[TaskState]], None] = lambda _: None
+    """Is called when a round of any task is complete, and when there will be no further one."""
 
     @property
     def kind(self) -> DeviceKind:
@@ -106,7 +109,7 @@ class _Run:
         self._tuner = Tuner(
             self._states,
             pool=parts.pool,
-            devices=len(parts.devices),
+            devices=parts.steady or len(parts.devices),
             make_policy=self._make_policy,
             settings=settings,
             record=self._record,
@@ -136,6 +139,7 @@ class _Run:
             self._announce()
             self._progress.began()
             self._tuner.run()
+            self._parts.after_round(self._states)
             self._progress.update(tuning=True)
             self._checkpoint()
             if not any(state.best_s for state in self._states):
@@ -150,6 +154,9 @@ class _Run:
         except WorkFailed as failure:
             failure.result = self._end("failed")
             raise
+        finally:
+            if self._tuner.policy is not None:
+                self._tuner.policy.close()
         return self._end("done", deployment)
 
     def _announce(self) -> None:
@@ -185,7 +192,8 @@ class _Run:
 
     def _after_round(self) -> None:
         self._progress.update(tuning=True)
-        self._tuner.feed(self._progress.devices)
+        if self._parts.steady is None:
+            self._tuner.feed(self._progress.devices)
         self._progress.write("running")
         if self._parts.storage is not None:
             self._parts.storage.sync(self._parts.workdir.path)
@@ -195,7 +203,6 @@ class _Run:
         checkpoints = self._parts.workdir.checkpoints
         if self._tuner.policy is not None:
             self._tuner.policy.save(checkpoints)
-            self._tuner.policy.close()
         models = checkpoints / "cost_model"
         models.mkdir(exist_ok=True)
         for state in self._states:

@@ -53,10 +53,10 @@ class SamplerActor:
         rng: np.random.Generator,
     ) -> _Reply | None:
         """As `Sampler.select`. None where `space` is left out and the task is not known here."""
-        spaces = self._spaces.setdefault(user, {})
         if space is not None:
-            spaces[task] = space
-        elif task not in spaces:
+            self._spaces.setdefault(user, {})[task] = space
+        spaces = self._spaces.get(user, {})
+        if task not in spaces:
             return None
         if user not in self._samplers:
             self._samplers[user] = samplers.create(settings.name, settings)
@@ -121,6 +121,8 @@ class RemoteSampler(Sampler):
         who, rest = (self._user, self.settings), (candidates, visited, limit, rng)
         try:
             reply: _Reply | None = ray.get(self._actor.select.remote(*who, task, None, *rest))
+            if reply is None and self._closed:
+                raise RuntimeError("the sampler was closed")
             if reply is None:
                 reply = ray.get(self._actor.select.remote(*who, task, space, *rest))
         except RayActorError as error:

@@ -20,6 +20,8 @@ from release_ray.core.errors import InputError
 from release_ray.measure.gpus import LIBRARY
 
 _PROBE_TIMEOUT_S = 60.0
+_INSTALL_TIMEOUT_S = 1800.0
+"""A node may have to install a job's packages before it can answer."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def cluster_hosts() -> list[Host]:
         for node in nodes
     ]
     try:
-        answers = ray.get(asked, timeout=_PROBE_TIMEOUT_S)
+        answers = ray.get(asked, timeout=_INSTALL_TIMEOUT_S)
     except RayError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise InputError(

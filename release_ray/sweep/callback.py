@@ -17,9 +17,12 @@ class SweepCallback(Callback):
     def __init__(
         self,
         began: Callable[[str], None],
-        reported: Callable[[str, Report], None],
+        reported: Callable[[str, Report, bool], None],
         ended: Callable[[str, BaseException | None], None],
+        stopped: Callable[[str], bool],
     ) -> None:
+        """`stopped` says whether the scheduler, which is asked before, stops a run now."""
+        self._stopped = stopped
         self._began = began
         self._reported = reported
         self._ended = ended
@@ -36,7 +39,8 @@ class SweepCallback(Callback):
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any
     ) -> None:
         report = Report(**{field.name: result[field.name] for field in fields(Report)})
-        self._reported(trial.config["run"], report)
+        name = trial.config["run"]
+        self._reported(name, report, self._stopped(name))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         self._ended(trial.config["run"], None)

@@ -20,7 +20,8 @@ from release_ray.result import Result
 from release_ray.storage import Storage, restore
 from release_ray.sweep.baseline import Baseline, Baselines
 from release_ray.sweep.ledger import Entry, Ledger, Report
-from release_ray.sweep.results import Outcome, write_results
+from release_ray.sweep.plots import draw
+from release_ray.sweep.results import PLOTS, Outcome, write_results
 from release_ray.sweep.spec import Run, SweepSpec
 from release_ray.sweep.trial import MEASURED, RUNS, Plan, Site, tune_run
 from release_ray.workdir import SWEEP, WorkDir
@@ -78,17 +79,21 @@ def run_sweep(
         if storage and not (path / SWEEP).exists():
             restore(storage, path, mark=SWEEP)
         ledger = Ledger(path / SWEEP, spec.identity, [run.name for run in spec.runs])
-        ended = False
         try:
             if ledger.unfinished:
-                _Sweep(spec, path, ledger, storage, listener).run(address)
-            ended = True
+                _Sweep(spec, path, ledger, kept, storage, listener).run(address)
+        except BaseException:
+            for name in ledger.entries:
+                _mark_interrupted(path / RUNS / name)
+            # Whoever is stopped has seconds left: too few for pictures, and for Tune's files.
+            write_results(path, spec, ledger.entries)
+            if kept is not None:
+                kept.sync(path, leave_out=(TUNE,))
+            raise
+        outcome = write_results(path, spec, ledger.entries)
+        try:
+            draw(path / PLOTS, spec, outcome.rows)
         finally:
-            if not ended:
-                for name in ledger.entries:
-                    _mark_interrupted(path / RUNS / name)
-            # Whoever is stopped may have seconds left: too few for pictures.
-            outcome = write_results(path, spec, ledger.entries, plots=ended)
             if kept is not None:
                 kept.sync(path)
         return outcome
@@ -102,12 +107,14 @@ class _Sweep:
         spec: SweepSpec,
         path: Path,
         ledger: Ledger,
+        kept: Storage | None,
         storage: str | None,
         listener: Listener,
     ) -> None:
         self._spec = spec
         self._path = path
         self._ledger = ledger
+        self._kept = kept
         self._storage = storage
         self._listener = listener
         self._runs = {run.name: run for run in spec.runs}
@@ -147,6 +154,8 @@ class _Sweep:
             if spec.settings.reuse:
                 (self._path / MEASURED).parent.mkdir(exist_ok=True)
                 Records.open(self._path / MEASURED).close()
+            self._ledger.settle(len(site.devices))
+            self._copy()
             self._listener(
                 f"{len(self._ledger.unfinished)} of {len(spec.runs)} runs on"
                 f" {', '.join(device.name for device in site.devices)}"
@@ -181,6 +190,7 @@ class _Sweep:
             site=site,
             baselines={run.name: of(run.network, run.settings) for run in runs},
             untuned_s={run.name: of(run.network, self._spec.base).total_s for run in runs},
+            steady=self._ledger.devices,
             reported={
                 name: entry.last.round for name, entry in entries.items() if entry.last is not None
             },
@@ -205,7 +215,6 @@ class _Sweep:
                 chosen.scheduler.asha,
                 self._spec.runs,
                 self._ledger.entries,
-                stopped=lambda name: self._ledger.end(name, "stopped"),
             )
         here = ray.util.get_node_ip_address()
         tune.Tuner(
@@ -228,7 +237,9 @@ class _Sweep:
                 name=TUNE,
                 storage_path=str(self._path),
                 verbose=0,
-                callbacks=[SweepCallback(self._began, self._reported, self._ended)],
+                callbacks=[
+                    SweepCallback(self._began, self._reported, self._ended, _stopped_by(scheduler))
+                ],
             ),
         ).fit()
 
@@ -250,9 +261,15 @@ class _Sweep:
         self._ledger.begin(name)
         self._tell(name)
 
-    def _reported(self, name: str, report: Report) -> None:
-        self._ledger.report(name, report)
+    def _reported(self, name: str, report: Report, stopped: bool) -> None:
+        self._ledger.report(name, report, stopped=stopped)
+        self._copy()
         self._tell(name)
+
+    def _copy(self) -> None:
+        """Copies what the runs, which copy their own folders, do not: with it one can go on."""
+        if self._kept is not None:
+            self._kept.sync(self._path, leave_out=(RUNS, TUNE))
 
     def _ended(self, name: str, error: BaseException | None) -> None:
         if error is not None:
@@ -260,12 +277,18 @@ class _Sweep:
         elif self._ledger.entries[name].status != "stopped":
             self._ledger.end(name, "done")
         self._tell(name)
-        write_results(self._path, self._spec, self._ledger.entries, plots=False)
+        write_results(self._path, self._spec, self._ledger.entries)
+        self._copy()
 
     def _tell(self, name: str) -> None:
         entries: Mapping[str, Entry] = self._ledger.entries
         over = len(entries) - len(self._ledger.unfinished)
         self._listener(RunUpdate(self._runs[name], entries[name], over, len(entries)))
+
+
+def _stopped_by(scheduler: Any) -> Callable[[str], bool]:
+    """Whether a run's last report made a scheduler stop it."""
+    return lambda name: scheduler is not None and name in scheduler.stopped
 
 
 def _check_targets(spec: SweepSpec) -> None:

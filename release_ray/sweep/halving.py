@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,11 +27,10 @@ class HalvingWithinNetworks(FIFOScheduler):
         settings: HalvingSettings,
         runs: Sequence[Run],
         entries: Mapping[str, Entry],
-        stopped: Callable[[str], None],
     ) -> None:
-        """`stopped` is told the name of each run that is stopped, before it is."""
         super().__init__()
-        self._stopped = stopped
+        self.stopped: set[str] = set()
+        """The runs that were stopped."""
         self._of_run = {run.name: run.network for run in runs}
         self._halving: dict[str, Any] = {
             network: AsyncHyperBandScheduler(
@@ -50,10 +49,6 @@ class HalvingWithinNetworks(FIFOScheduler):
             for report in entry.reports:
                 halving.on_trial_result(None, trial, {TIME: report.round, METRIC: report.speedup})
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Tune writes it to disk, with the rest of the experiment; whom it calls is here alone."""
-        return {name: value for name, value in self.__dict__.items() if name != "_stopped"}
-
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Stops the run, or lets it go on."""
         name = trial.config["run"]
@@ -62,5 +57,5 @@ class HalvingWithinNetworks(FIFOScheduler):
             tune_controller, SimpleNamespace(trial_id=name), result
         )
         if decision == self.STOP:
-            self._stopped(name)
+            self.stopped.add(name)
         return decision

@@ -53,6 +53,7 @@ class Entry:
 class _File:
     sweep: dict[str, Any]
     runs: dict[str, Entry]
+    devices: int = 0
 
 
 class Ledger:
@@ -66,15 +67,31 @@ class Ledger:
         self._path = path
         self._identity = dict(identity)
         self.entries = {name: Entry() for name in runs}
+        self.devices = 0
+        """How many there were at the first call."""
         if path.exists():
-            self._take_up(*_read(path))
+            self._take_up(_read(path))
 
     def begin(self, run: str) -> None:
         self.entries[run].status = "running"
         self._write()
 
-    def report(self, run: str, report: Report) -> None:
-        self.entries[run].reports.append(report)
+    def settle(self, devices: int) -> None:
+        """Notes how many devices there are, the first time: for so many runs plan ahead."""
+        self.devices = self.devices or devices
+        self._write()
+
+    def report(self, run: str, report: Report, *, stopped: bool = False) -> None:
+        """Notes a report, and whether the run is stopped for it.
+
+        A second one of the same round takes the first one's place.
+        """
+        if stopped:
+            self.entries[run].status = "stopped"
+        reports = self.entries[run].reports
+        if reports and reports[-1].round == report.round:
+            reports.pop()
+        reports.append(report)
         self._write()
 
     def end(self, run: str, status: Status, message: str = "") -> None:
@@ -89,7 +106,8 @@ class Ledger:
         left = [name for name, entry in self.entries.items() if entry.status not in OVER]
         return sorted(left, key=lambda name: self.entries[name].status == "waiting")
 
-    def _take_up(self, identity: Any, entries: Mapping[str, Entry]) -> None:
+    def _take_up(self, found: _File) -> None:
+        identity, self.devices = found.sweep, found.devices
         if identity != self._identity:
             changed = [
                 name
@@ -100,17 +118,18 @@ class Ledger:
                 f"{self._path.parent} belongs to a sweep with other settings ({', '.join(changed)}"
                 " differ): put them back, or choose another work_dir"
             )
-        for name, entry in entries.items():
+        for name, entry in found.runs.items():
             if entry.status == "failed":
                 entry.status = "running"
             self.entries[name] = entry
 
     def _write(self) -> None:
         runs = {name: asdict(entry) for name, entry in self.entries.items()}
-        write_atomic(self._path, json.dumps({"sweep": self._identity, "runs": runs}) + "\n")
+        content = {"sweep": self._identity, "devices": self.devices, "runs": runs}
+        write_atomic(self._path, json.dumps(content) + "\n")
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
+def _read(path: Path) -> _File:
     try:
         found = TypeAdapter(_File).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
@@ -118,7 +137,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
     for name, entry in found.runs.items():
         if entry.status == "done" and not entry.reports:
             raise damaged(path, f"{name} is done and has not reported")
-    return found.sweep, found.runs
+    return found
 
 
 def damaged(path: Path, error: object) -> InputError:

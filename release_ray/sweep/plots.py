@@ -24,10 +24,12 @@ def draw(folder: Path, spec: SweepSpec, rows: Sequence[Row]) -> None:
     `speedup.png` has a panel a setting that varies, `parallel.png` a line a run through all of
     them, `curves.png` each run's speed-up against its trials.
     """
+    reported = [row for row in rows if row.speedup is not None]
+    if not reported:
+        return
     from matplotlib.figure import Figure
 
     folder.mkdir(exist_ok=True)
-    reported = [row for row in rows if row.speedup is not None]
     axes = [axis for axis in spec.axes if any(axis.name in row.run.values for row in reported)]
 
     def save(name: str, figure: Figure) -> None:

@@ -49,10 +49,8 @@ class Outcome:
     work_dir: Path
 
 
-def write_results(
-    path: Path, spec: SweepSpec, entries: Mapping[str, Entry], *, plots: bool = True
-) -> Outcome:
-    """Writes `sweep.csv`, `best.yaml` and, where asked for, the plots."""
+def write_results(path: Path, spec: SweepSpec, entries: Mapping[str, Entry]) -> Outcome:
+    """Writes `sweep.csv` and `best.yaml`."""
     rows = tuple(Row(run, entries[run.name]) for run in spec.runs)
     write_atomic(path / TABLE, _csv(spec, rows))
     best = _best(spec, rows)
@@ -65,10 +63,6 @@ def write_results(
             f"# {told or 'No setting varies.'}\n"
         )
         write_atomic(path / BEST, comment + to_yaml(settings))
-    if plots and any(row.entry.reports for row in rows):
-        from release_ray.sweep.plots import draw
-
-        draw(path / PLOTS, spec, rows)
     return Outcome(rows, best, path)
 
 

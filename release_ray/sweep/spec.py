@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import itertools
+import json
 import math
 import os
 from collections import Counter
@@ -124,11 +125,13 @@ class SweepSpec:
     @property
     def identity(self) -> dict[str, Any]:
         """What makes it this sweep and no other: all that decides what its runs find."""
-        places = {"max_concurrent", "work_dir", "storage"}
+        places = {"max_concurrent", "work_dir", "storage", "space"}
         ours = self.settings.model_dump(mode="json", exclude=places)
         files = {run.network: _fingerprint(run) for run in self.runs}
         base = self.base.model_dump(mode="json", exclude={"builders"})
-        return {**ours, "files": files, "base": base}
+        # Not the space: what was drawn from it depends on the order of its settings too.
+        drawn = {run.name: dict(run.values) for run in self.runs}
+        return {**ours, "files": files, "base": base, "runs": json.loads(json.dumps(drawn))}
 
 
 def load_sweep(path: Path) -> SweepSpec:

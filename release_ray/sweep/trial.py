@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from release_ray.accounting import CpuMeter, Stopwatch
-from release_ray.core.errors import Interrupted
+from release_ray.core.errors import InputError, Interrupted
 from release_ray.core.settings import TuneSettings
 from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
@@ -37,6 +38,7 @@ RUNS, MEASURED = "runs", "measured/records.db"
 
 _END_S = 60
 """What a stopped run may take to end. Else Tune throws its process away, and all that it keeps."""
+_GONE_S = 10.0
 _last_prepared: dict[tuple[str, TuneSettings], Prepared] = {}
 
 
@@ -62,6 +64,8 @@ class Plan:
     """Of each run: of its own operators."""
     untuned_s: Mapping[str, float]
     """Of each run: latency of its network untuned, with the settings that all begin with."""
+    steady: int
+    """For how many devices runs plan ahead, whatever there are by now."""
     reported: Mapping[str, int]
     """The last round that each run has reported to an earlier call."""
 
@@ -76,7 +80,7 @@ def tune_run(config: dict[str, Any], plan: Plan) -> None:
     run, site = plan.runs[config["run"]], plan.site
     watch, meter = Stopwatch(), CpuMeter()
     with ExitStack() as stack:
-        workdir = stack.enter_context(WorkDir.locked(plan.work_dir / RUNS / run.name))
+        workdir = stack.enter_context(_locked(plan.work_dir / RUNS / run.name))
         prepared = _prepared(run, site.devices)
         pool = MeasurePool.start(
             site.devices,
@@ -110,6 +114,7 @@ def tune_run(config: dict[str, Any], plan: Plan) -> None:
             deploys=False,
             # What time ends is no function of the seed, and to search anew takes time.
             anew=run.settings.budget.time_budget is None,
+            steady=plan.steady,
             shared=shared,
             after_round=reporter.after_round,
         )
@@ -130,21 +135,24 @@ class _Reporter:
         self._reported = plan.reported.get(run.name, 0)
         self._watch = watch
         self._states: Sequence[TaskState] = ()
+        self._stopped = False
 
     def after_round(self, states: Sequence[TaskState]) -> None:
-        """Called when a round of any task is complete."""
+        """Called when a round of any task is complete, and when there will be no further one."""
         self._states = states
         going_on = [state.rounds for state in states if state.tuned and not state.finished]
-        if going_on and min(going_on) > self._reported:
+        if not self._stopped and going_on and min(going_on) > self._reported:
             try:
                 self._report(min(going_on))
             except SystemExit:
-                # Tune stops the run; from here it ends as an interrupted one does.
+                # Tune stops the run; from here it ends as an interrupted one does. Rounds that are
+                # complete meanwhile are nobody's to hear of: Tune would not answer.
+                self._stopped = True
                 raise KeyboardInterrupt from None
 
     def final(self) -> None:
         """Called when the run is over; with this Tune knows its final state, reported or not."""
-        self._report(max(self._reported, *(state.rounds for state in self._states)))
+        self._report(max([self._reported, *(state.rounds for state in self._states)]))
 
     def _report(self, round_: int) -> None:
         from ray import tune
@@ -162,6 +170,22 @@ class _Reporter:
         )
         self._reported = round_
         tune.report(asdict(report))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[WorkDir]:
+    """The run's work dir; the process of an earlier call may need a moment to be gone."""
+    deadline = time.monotonic() + _GONE_S
+    with ExitStack() as stack:
+        while True:
+            try:
+                workdir = stack.enter_context(WorkDir.locked(path))
+                break
+            except InputError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+        yield workdir
 
 
 def _about_network(settings: TuneSettings) -> TuneSettings:

@@ -47,7 +47,7 @@ def main() -> int:
     root = chosen.working_dir.resolve()
     entrypoint = checked_entrypoint(chosen.config, root)
     environment = read_yaml(chosen.runtime_env)
-    tell_upload(root, environment.get("excludes", []))
+    tell_upload(root, environment.get("excludes") or [])
     client = connected(chosen.address)
     if chosen.check:
         return 0
@@ -68,12 +68,12 @@ def checked_entrypoint(config: Path, root: Path) -> str:
     else:
         networks = (load_tune_job(config).network,)
     files = [Path(network) for network in networks if network not in BUILT_IN_NAMES]
-    for file in (config, *files):
+    for file in (config, *(root / file for file in files)):
         if not file.resolve().is_relative_to(root):
             raise InputError(f"{file} is outside {root}, which is uploaded: put it inside")
     for file in files:
-        if file.is_absolute():
-            raise InputError(f"{config}: {file} has another path on the cluster: make it relative")
+        if file.is_absolute() or not (root / file).is_file():
+            raise InputError(f"{config}: {file}: give its path relative to {root}, as jobs find it")
     script = (HERE / f"{kind}.py").relative_to(root) if HERE.is_relative_to(root) else None
     if script is None:
         raise InputError(f"{HERE} is outside {root}: submit from the folder that holds release_ray")

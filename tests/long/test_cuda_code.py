@@ -41,13 +41,16 @@ for name in ("convolution", "dense"):
         if built == 3:
             break
     assert built == 3, name
+    untuned = handlers.untuned(task.workload.module_json, target)
+    (device,) = tvm.compile(untuned, target=target).mod.imports
+    assert "threadIdx.x" in device.inspect_source()
 kernel = tvm.compile(handlers.canary_module(256, threads=True), target=target)
 assert "blockIdx.y" in kernel.mod.imports[0].inspect_source()
 print("generated")
 """
 
 
-def test_schedules_of_a_conv2d_and_a_matmul_become_cuda_code(pytestconfig):
+def test_a_conv2d_and_a_matmul_become_cuda_code_tuned_and_untuned(pytestconfig):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=pytestconfig.rootpath / "tests" / "support",

@@ -29,8 +29,9 @@ def test_a_tuning_job_is_a_command_line_in_a_file(tmp_path):
     [
         ({"storage": "x"}, "network is missing"),
         ({"network": 3, "storage": "x"}, "network is text"),
-        ({"network": "resnet81", "storage": "x"}, "did you mean resnet18?"),
+        ({"network": "resnet81", "storage": "/x"}, "did you mean resnet18?"),
         ({"network": "tiny", "storrage": "x"}, "did you mean storage?"),
+        ({"network": "tiny", "storage": "kept"}, "the results would be deleted with the job"),
         ({"network": "tiny", "storage": ""}, "the results would be deleted with the job"),
         ({"netwrk": "tiny"}, "unknown setting netwrk; did you mean network?"),
         ({"network": "tiny"}, "the results would be deleted with the job"),

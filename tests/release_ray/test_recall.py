@@ -91,6 +91,27 @@ def test_what_a_device_lost_is_measured_again(opened):
     assert {lost.jobs[i].decisions for i in range(3)} <= decisions
 
 
+def test_where_nothing_worked_everything_is_tried_again(opened):
+    store = opened("store")
+    broken = FakePool(TASK, status=lambda job: Status.BUILD_ERROR)
+    search(store, pool=broken)
+    again = search(store)
+    assert len(again.pool.jobs) == len(whole_jobs(again)) == 72
+
+
+def whole_jobs(run):
+    return [job for job in run.pool.jobs.values() if job.decisions]
+
+
+def test_others_failures_are_not_taken_over(opened):
+    shared = opened("shared")
+    broken = FakePool(TASK, status=lambda job: Status.CRASH if job.id % 2 else Status.OK)
+    first = search(opened("first"), shared=shared, pool=broken)
+    second = search(opened("second"), shared=shared, kill_after=20)
+    crashed = {job.decisions for job in first.pool.jobs.values() if job.id % 2}
+    assert {job.decisions for job in second.pool.jobs.values()} & crashed
+
+
 def test_runs_take_over_what_others_have_measured(opened):
     shared = opened("shared")
     first = search(opened("first"), shared=shared)

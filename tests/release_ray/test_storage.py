@@ -142,6 +142,19 @@ def test_records_are_never_overwritten_by_a_copy(tmp_path: Path, url: str) -> No
         restore(url, here)
 
 
+def test_what_is_left_out_stays_as_it_is_there(tmp_path):
+    work, copy = tmp_path / "work", tmp_path / "copy"
+    (work / "runs").mkdir(parents=True)
+    (work / "runs" / "one").write_text("1")
+    (work / "table").write_text("1")
+    storage = Storage(str(copy))
+    assert storage.sync(work)
+    (work / "runs" / "one").write_text("two")
+    (work / "table").write_text("two")
+    assert storage.sync(work, leave_out=("runs",))
+    assert (copy / "runs" / "one").read_text() == "1" and (copy / "table").read_text() == "two"
+
+
 def test_work_dirs_inside_a_folder_are_copied_and_restored_with_it(tmp_path):
     """As a sweep's runs are: each with records of its own, as of one moment."""
     work, inner = tmp_path / "work", tmp_path / "work" / "runs" / "one"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from release_ray.core.settings import MeasureSettings
+from release_ray.core.statuses import Purpose
 from release_ray.measure.jobs import Job
 from release_ray.measure.process import Raised
 
@@ -35,6 +36,13 @@ def test_a_candidate_is_built_shipped_and_timed(compiler, matmul):
     watched = call(compiler, "run", artifact, "cpu", None, SETTINGS, 10.0, None)
     assert 1e-7 < watched.value.latency_s < 0.1 and watched.value.bound_s is None
     assert len(watched.canaries_s) >= 2 and min(watched.canaries_s) > 0
+
+
+def test_an_operator_untuned_is_built_and_timed_as_a_candidate_is(compiler, matmul):
+    untuned = replace(job(matmul), trace_json="", purpose=Purpose.DEFAULT)
+    artifact = call(compiler, "build", untuned)
+    assert artifact.arguments == call(compiler, "build", job(matmul)).arguments
+    assert 1e-7 < run(compiler, artifact) < 0.1
 
 
 def test_a_candidate_may_stay_where_it_was_built(compiler, matmul):

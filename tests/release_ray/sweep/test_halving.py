@@ -16,13 +16,8 @@ RUNS = [
 ]
 
 
-def halving(entries=None, stopped=None):
-    return HalvingWithinNetworks(
-        HalvingSettings(grace_rounds=2),
-        RUNS,
-        entries or {},
-        (stopped if stopped is not None else []).append,
-    )
+def halving(entries=None):
+    return HalvingWithinNetworks(HalvingSettings(grace_rounds=2), RUNS, entries or {})
 
 
 def decide(scheduler, name, round_, speedup):
@@ -35,12 +30,11 @@ def begun(*names):
 
 
 def test_the_worse_half_is_stopped_and_its_name_is_told():
-    stopped = []
-    scheduler = halving(begun("slow-00", "slow-01", "slow-02"), stopped)
+    scheduler = halving(begun("slow-00", "slow-01", "slow-02"))
     assert decide(scheduler, "slow-00", 2, 2.0) == CONTINUE
     assert decide(scheduler, "slow-01", 2, 1.5) == STOP
     assert decide(scheduler, "slow-02", 2, 2.5) == CONTINUE
-    assert stopped == ["slow-01"]
+    assert scheduler.stopped == {"slow-01"}
 
 
 def test_nothing_is_stopped_before_the_grace_period_is_over():

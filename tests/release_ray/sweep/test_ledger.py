@@ -23,12 +23,23 @@ def test_another_call_goes_on_from_there(tmp_path):
     first.begin("a-00")
     first.report("a-00", REPORT)
     first.end("a-00", "done")
-    first.end("a-01", "stopped")
+    first.report("a-01", REPORT, stopped=True)
+    first.settle(4)
+    first.settle(8)
     second = ledger(tmp_path)
     # What has begun is first.
     assert second.unfinished == ["a-02", "a-03"]
     assert second.entries == first.entries
+    assert second.entries["a-01"].status == "stopped" and second.devices == 4
     assert second.entries["a-02"].last == REPORT
+
+
+def test_a_second_report_of_a_round_takes_the_first_ones_place(tmp_path):
+    mine = ledger(tmp_path)
+    better = Report(1, 1.75, 15.0, 20, 4.5)
+    for report in (REPORT, better, Report(2, 2.0, 12.0, 24, 5.0)):
+        mine.report("a-00", report)
+    assert [report.speedup for report in mine.entries["a-00"].reports] == [1.75, 2.0]
 
 
 def test_a_failed_run_is_over_and_the_next_call_tries_it_again(tmp_path):

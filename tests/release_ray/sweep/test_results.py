@@ -8,6 +8,7 @@ import yaml
 from release_ray.configuration import load_settings
 from release_ray.sweep import load_sweep
 from release_ray.sweep.ledger import Entry, Report
+from release_ray.sweep.plots import draw
 from release_ray.sweep.results import write_results
 
 
@@ -68,7 +69,7 @@ def test_the_best_setting_is_that_of_the_geometric_mean(spec, tmp_path):
     speedups = everywhere(spec, {0: 2.0, 1: 2.2})
     # 1.1 and 9: an arithmetic mean of 5, a geometric one of 3.1; against 4 and 4.
     speedups |= {(2, "tiny"): 1.1, (2, "resnet18"): 9.0, (3, "tiny"): 4.0, (3, "resnet18"): 4.0}
-    best = write_results(tmp_path, spec, entries(spec, speedups), plots=False).best
+    best = write_results(tmp_path, spec, entries(spec, speedups)).best
     assert best.setting == 3 and best.speedup == pytest.approx(4.0)
     settings = next(run.settings for run in spec.runs if run.setting == 3)
     assert load_settings(tmp_path / "best.yaml", {}) == settings
@@ -78,14 +79,14 @@ def test_a_setting_without_a_report_on_every_network_is_not_the_best(spec, tmp_p
     speedups = everywhere(spec, {0: 2.0, 1: 3.0})
     found = entries(spec, {**speedups, (2, "tiny"): 9.0})
     found["tiny-01"].status = "failed"
-    assert write_results(tmp_path, spec, found, plots=False).best.setting == 0
-    nothing = write_results(tmp_path / "..", spec, entries(spec, {}), plots=False)
+    assert write_results(tmp_path, spec, found).best.setting == 0
+    nothing = write_results(tmp_path / "..", spec, entries(spec, {}))
     assert nothing.best is None
 
 
 def test_pictures_of_all_sorts_of_settings(spec, tmp_path):
     speedups = everywhere(spec, {0: 2.0, 1: 3.0, 2: 2.5})
-    write_results(tmp_path, spec, entries(spec, speedups))
+    draw(tmp_path / "plots", spec, write_results(tmp_path, spec, entries(spec, speedups)).rows)
     for name in ("speedup", "parallel", "curves"):
         assert (tmp_path / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
@@ -94,5 +95,11 @@ def test_a_sweep_of_nothing_but_networks_has_curves_alone(tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text("networks: [tiny]")
     spec = load_sweep(file)
-    write_results(tmp_path, spec, entries(spec, {(0, "tiny"): 2.0}))
+    rows = write_results(tmp_path, spec, entries(spec, {(0, "tiny"): 2.0})).rows
+    draw(tmp_path / "plots", spec, rows)
     assert [path.name for path in (tmp_path / "plots").iterdir()] == ["curves.png"]
+
+
+def test_nothing_to_draw_is_no_mistake(spec, tmp_path):
+    draw(tmp_path / "plots", spec, write_results(tmp_path, spec, entries(spec, {})).rows)
+    assert not (tmp_path / "plots").exists()

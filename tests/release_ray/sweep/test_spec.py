@@ -112,6 +112,17 @@ def test_what_makes_it_another_sweep(tmp_path):
         assert load(tmp_path, **other).identity != first
 
 
+def test_the_order_of_what_is_drawn_makes_it_another_sweep(tmp_path):
+    def identity(*names):
+        lines = "".join(f"  {name}: {{uniform: [0.1, 0.2]}}\n" for name in names)
+        file = tmp_path / "sweep.yaml"
+        file.write_text(f"networks: [tiny]\nspace:\n{lines}")
+        return load_sweep(file).identity
+
+    assert identity("agent.lr", "agent.gamma") == identity("agent.lr", "agent.gamma")
+    assert identity("agent.lr", "agent.gamma") != identity("agent.gamma", "agent.lr")
+
+
 def test_numbers_that_yaml_takes_for_text(tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text("networks: [tiny]\nspace: {agent.lr: {loguniform: [1e-4, 1e-2]}}")
