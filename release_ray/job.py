@@ -58,9 +58,8 @@ def load_sweep_job(path: Path) -> SweepSpec:
 
 def _require_kept(path: Path, work_dir: str | None, storage: str | None) -> None:
     """A job runs in a copy of the working directory that Ray deletes some time after its end."""
-    if not any(
-        place and ("://" in place or Path(place).is_absolute()) for place in (storage, work_dir)
-    ):
+    copied = storage and ("://" in storage or Path(storage).is_absolute())
+    if not copied and not (work_dir and Path(work_dir).is_absolute()):
         raise InputError(
             f"{path}: the results would be deleted with the job: add `storage:` with the absolute "
             "path of a shared folder or any fsspec URL, or such a `work_dir:` on the head node"
