@@ -193,7 +193,7 @@ def test_what_would_go_wrong_is_told_before_anything_is_uploaded(cluster, checko
     described(checkout, network="tiny")
     status, told = submit(address, checkout)
     assert status == 2 and "the results would be deleted with the job" in told
-    described(checkout, network="model.onnx", storage="x")
+    described(checkout, network="model.onnx", storage=str(tmp_path / "kept"))
     status, told = submit(address, checkout)
     assert status == 2 and "model.onnx" in told
     (checkout / "model.onnx").write_bytes(os.urandom(600 * 2**20))
