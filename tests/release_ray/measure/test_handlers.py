@@ -41,7 +41,8 @@ def test_a_candidate_is_built_shipped_and_timed(compiler, matmul):
 def test_an_operator_untuned_is_built_and_timed_as_a_candidate_is(compiler, matmul):
     untuned = replace(job(matmul), trace_json="", purpose=Purpose.DEFAULT)
     artifact = call(compiler, "build", untuned)
-    assert artifact.arguments == call(compiler, "build", job(matmul)).arguments
+    # As the operator is written: a candidate may want its weights in another layout.
+    assert artifact.arguments == (((64, 64), "float32"),) * 3
     assert 1e-7 < run(compiler, artifact) < 0.1
 
 
