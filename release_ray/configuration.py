@@ -84,6 +84,15 @@ def validate(data: Mapping[str, Any], source: str, also: Sequence[str] = ()) -> 
     return settings.model_copy(update={"budget": settings.budget.or_default()})
 
 
+def check_search(settings: TuneSettings) -> None:
+    """Raises `InputError` where there is no such policy or sampler as the settings name."""
+    import policies
+    import samplers
+
+    policies.create(settings.policy, settings.agent).close()
+    samplers.check(settings.sampler.name)
+
+
 def to_yaml(settings: TuneSettings) -> str:
     """Settings as a file that `load_settings` reads back."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)

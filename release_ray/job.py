@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import policies
-import samplers
 from release_ray import networks
-from release_ray.configuration import read_yaml, validate
+from release_ray.configuration import check_search, read_yaml, validate
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
 from release_ray.sweep.spec import SweepSpec, load_sweep, named
@@ -43,8 +41,7 @@ def load_tune_job(path: Path) -> TuneJob:
         raise InputError(f"{path}: network is missing: add `network: resnet18`")
     with named(path):
         networks.check(network)
-        policies.create(settings.policy, settings.agent).close()
-        samplers.check(settings.sampler.name)
+        check_search(settings)
     _require_kept(path, work_dir, storage)
     return TuneJob(network, settings, Path(work_dir) if work_dir else None, storage)
 

@@ -14,18 +14,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import policies
-import samplers
 from release_ray import cluster, networks, tvm_setup
 from release_ray.accounting import CpuMeter, Stopwatch
-from release_ray.configuration import load_settings
+from release_ray.configuration import check_search, load_settings
 from release_ray.core.settings import TuneSettings
 from release_ray.events import Listener, Stage
-from release_ray.measure.devices import expand, grows
+from release_ray.measure.devices import expand
 from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
 from release_ray.result import Result, TaskResult
+from release_ray.site import Site
 from release_ray.storage import Storage, restore
 from release_ray.workdir import WorkDir
 from samplers.actor import RemoteSampler
@@ -135,8 +134,7 @@ def run_tuning(
     # What can be known to be wrong at once is said before anything starts.
     tvm_setup.check_pins()
     networks.check(network)
-    policies.create(settings.policy, settings.agent).close()
-    samplers.check(settings.sampler.name)
+    check_search(settings)
     path = work_dir or default_work_dir(network)
     kept = Storage(storage) if storage else None
     if kept is not None:
@@ -187,14 +185,6 @@ def _start(
 ) -> _Started:
     """Starts Ray, then the pool, while a thread loads the network."""
 
-    def resolve() -> tuple[str, list[DeviceSpec]]:
-        """The back end that the pool's compilers are to register, and devices told their target."""
-        from release_ray.prepare import target_for, told_target
-        from release_ray.targets import back_end
-
-        target = target_for(settings, devices)
-        return back_end(target), told_target(devices, target)
-
     def prepare() -> Prepared:
         # What follows is imported here too, while there is time.
         from release_ray import prepare, tuning  # noqa: F401
@@ -205,18 +195,10 @@ def _start(
         return prepared
 
     loader = stack.enter_context(ThreadPoolExecutor(1, "load"))
-    resolved: Future[tuple[str, list[DeviceSpec]]] = loader.submit(resolve)
+    site: Future[Site] = loader.submit(Site.of, settings, hosts, devices)
     prepared: Future[Prepared] = loader.submit(prepare)
     stack.enter_context(cluster.connected(address))
-    target_kind, told = resolved.result()
-    pool = MeasurePool.start(
-        told,
-        settings.builders,
-        settings.measure,
-        target_kind,
-        hosts,
-        grows(told, settings.devices, target=settings.target) if hosts[0].node else "",
-    )
+    pool = site.result().pool(settings)
     stack.callback(pool.shutdown)
     sampler = RemoteSampler(settings.sampler)
     stack.callback(sampler.close)

@@ -29,12 +29,11 @@ def serve(program: Callable[[], int]) -> None:
     try:
         _handle_signals()
         status = program()
-    except KeyboardInterrupt:
-        _complain(KEPT)
-        status = INTERRUPTED
-    except RuntimeError as error:
-        # Python wraps one that comes while a class is being made.
-        if not isinstance(error.__cause__, KeyboardInterrupt):
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # Python wraps an interrupt that comes while a class is being made.
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(
+            error.__cause__, KeyboardInterrupt
+        ):
             raise
         _complain(KEPT)
         status = INTERRUPTED

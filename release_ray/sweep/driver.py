@@ -13,17 +13,18 @@ from typing import Any
 from release_ray import cluster, tvm_setup
 from release_ray.core.errors import InputError, ReleaseRayError
 from release_ray.core.settings import TuneSettings
-from release_ray.measure.devices import expand, grows
+from release_ray.measure.devices import expand
 from release_ray.measure.pool import MeasurePool
 from release_ray.records import Records
 from release_ray.result import Result
+from release_ray.site import Site
 from release_ray.storage import Storage, restore
 from release_ray.sweep.baseline import Baseline, Baselines
 from release_ray.sweep.ledger import Entry, Ledger, Report
 from release_ray.sweep.plots import draw
 from release_ray.sweep.results import PLOTS, Outcome, write_results
 from release_ray.sweep.spec import Run, SweepSpec
-from release_ray.sweep.trial import MEASURED, RUNS, Plan, Site, tune_run
+from release_ray.sweep.trial import MEASURED, RUNS, Plan, tune_run
 from release_ray.workdir import SWEEP, WorkDir
 
 TUNE = "tune"
@@ -127,27 +128,9 @@ class _Sweep:
             _check_targets(spec)
             self._listener("starting Ray")
             stack.enter_context(cluster.connected(address))
-            from release_ray.prepare import target_for, told_target
-            from release_ray.targets import back_end
-
-            target = target_for(spec.base, devices)
-            site = Site(
-                hosts=hosts,
-                devices=told_target(devices, target),
-                target_kind=back_end(target),
-                grows=grows(devices, spec.base.devices, target=spec.base.target)
-                if hosts[0].node
-                else "",
-            )
+            site = Site.of(spec.base, hosts, devices)
             # It is the driver's too, or it would end with each run that has it for itself.
-            pool = MeasurePool.start(
-                site.devices,
-                spec.base.builders,
-                spec.base.measure,
-                site.target_kind,
-                hosts,
-                site.grows,
-            )
+            pool = site.pool(spec.base)
             stack.callback(pool.shutdown)
             pool.ready()
             plan = self._plan(site, self._measure_untuned(site, pool))
@@ -212,9 +195,7 @@ class _Sweep:
         scheduler = None
         if chosen.scheduler is not None:
             scheduler = HalvingWithinNetworks(
-                chosen.scheduler.asha,
-                self._spec.runs,
-                self._ledger.entries,
+                chosen.scheduler.asha, self._spec.runs, self._ledger.entries
             )
         here = ray.util.get_node_ip_address()
         tune.Tuner(

@@ -19,19 +19,17 @@ from typing import Any, Final
 import numpy as np
 from pydantic import Field, ValidationError, field_validator
 
-import policies
-import samplers
 from release_ray import networks
-from release_ray.configuration import explain, names, put, read_yaml, validate
+from release_ray.configuration import check_search, explain, names, put, read_yaml, validate
 from release_ray.core.errors import InputError
 from release_ray.core.settings import Settings, TuneSettings
 
 SHARED: Final = ("devices", "builders")
 """Settings that all runs have in common, for they share one pool."""
 KINDS: Final = ("grid", "choice", "uniform", "loguniform", "randint")
-
-
 MOST_RUNS: Final = 10_000
+_MOST_INTEGER: Final = 2**31
+"""As far from 0 as the bounds of a `randint` may be."""
 
 
 class HalvingSettings(Settings):
@@ -196,9 +194,6 @@ def _bounds(where: str, kind: str, values: tuple[Any, ...]) -> tuple[float, ...]
     return low, high
 
 
-_MOST_INTEGER = 2**31
-
-
 def _fingerprint(run: Run) -> str:
     """Of a network's file; empty for a built-in."""
     if run.network in networks.BUILT_IN_NAMES:
@@ -240,8 +235,7 @@ def _runs(
             put(merged, name, value)
         chosen = validate(merged, f"{path}: space")
         with named(path):
-            policies.create(chosen.policy, chosen.agent).close()
-            samplers.check(chosen.sampler.name)
+            check_search(chosen)
         for network, short in zip(settings.networks, shorts, strict=True):
             yield Run(
                 name=f"{short}-{number:0{digits}}",

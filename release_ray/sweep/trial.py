@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.core.errors import InputError, Interrupted
 from release_ray.core.settings import TuneSettings
-from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
-from release_ray.measure.pool import MeasurePool
 from release_ray.records import Records
+from release_ray.site import Site
 from release_ray.storage import Storage
 from release_ray.sweep.baseline import Baseline
 from release_ray.sweep.ledger import Report
@@ -39,17 +38,8 @@ RUNS, MEASURED = "runs", "measured/records.db"
 _END_S = 60
 """What a stopped run may take to end. Else Tune throws its process away, and all that it keeps."""
 _GONE_S = 10.0
+"""How long the process of an earlier call may hold a run's work dir yet."""
 _last_prepared: dict[tuple[str, TuneSettings], Prepared] = {}
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where all runs measure: what the driver has found, so that none need look for itself."""
-
-    hosts: Sequence[Host]
-    devices: Sequence[DeviceSpec]
-    target_kind: str
-    grows: str
 
 
 @dataclass(frozen=True)
@@ -60,6 +50,7 @@ class Plan:
     work_dir: Path
     storage: str | None
     site: Site
+    """As the driver has found it, so that no run need look for itself."""
     baselines: Mapping[str, Baseline]
     """Of each run: of its own operators."""
     untuned_s: Mapping[str, float]
@@ -82,14 +73,7 @@ def tune_run(config: dict[str, Any], plan: Plan) -> None:
     with ExitStack() as stack:
         workdir = stack.enter_context(_locked(plan.work_dir / RUNS / run.name))
         prepared = _prepared(run, site.devices)
-        pool = MeasurePool.start(
-            site.devices,
-            run.settings.builders,
-            run.settings.measure,
-            site.target_kind,
-            site.hosts,
-            site.grows,
-        )
+        pool = site.pool(run.settings)
         stack.callback(pool.shutdown)
         sampler = RemoteSampler(run.settings.sampler, _sampler_actor())
         stack.callback(sampler.close)
