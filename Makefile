@@ -11,6 +11,7 @@ setup: $(STAMP)
 # torch comes first and by itself: a plain `torch` in the second call would be re-resolved to a CUDA build.
 $(STAMP): setup.cfg pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing torch, TVM and Ray into $(VENV): some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,rpc]'
 	touch $@

@@ -52,7 +52,7 @@ class Walkers:
         self._best_measured = np.zeros((0, space.width), np.int32)
         if measured is not None and fitness is not None and len(measured):
             self._known = dict(zip(keys(measured), map(float, fitness), strict=True))
-            self._best_measured = _best(
+            self._best_measured = best_repeated(
                 measured, fitness, best_starts, round(measured_starts * count)
             )
         self._scored: list[tuple[np.ndarray, np.ndarray]] = []
@@ -145,7 +145,9 @@ class Walkers:
         )
 
 
-def _best(measured: np.ndarray, fitness: np.ndarray, distinct: int, count: int) -> np.ndarray:
+def best_repeated(
+    measured: np.ndarray, fitness: np.ndarray, distinct: int, count: int
+) -> np.ndarray:
     """`count` rows of the `distinct` best measured, over and over; none where all failed."""
     order = np.argsort(-np.asarray(fitness), kind="stable")
     order = order[np.asarray(fitness)[order] > 0][:distinct]

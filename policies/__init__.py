@@ -9,12 +9,30 @@ from policies.base import Policy, SearchState
 from release_ray.core.registry import find
 from release_ray.core.settings import AgentSettings
 
-__all__ = ["REGISTERED", "Policy", "SearchState", "create"]
+__all__ = ["OPENING", "REGISTERED", "Policy", "SearchState", "create", "opening"]
 
 REGISTERED = {
+    "annealing": "policies.annealing:AnnealingPolicy",
+    "evolutionary": "release_ray.metaschedule.evolutionary:EvolutionaryPolicy",
+    "genetic": "policies.genetic:GeneticPolicy",
     "ppo": "policies.ppo:PPOPolicy",
     "random": "policies.random:RandomPolicy",
 }
+
+
+OPENING = "genetic"
+"""Proposes as long as a slow policy gets ready."""
+
+
+def opening(name: str, settings: AgentSettings, seed: int = 0) -> tuple[str, Policy]:
+    """Name and policy that propose until that of `name` is ready: itself, if it always is.
+
+    Raises `InputError` as `create`.
+    """
+    wanted = create(name, settings, seed)
+    if not wanted.slow_start:
+        return name, wanted
+    return OPENING, create(OPENING, settings, seed)
 
 
 def create(name: str, settings: AgentSettings, seed: int = 0) -> Policy:

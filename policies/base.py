@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from envs.walkers import finite
+from envs.walkers import best_repeated, finite
 from release_ray.core.settings import AgentSettings
 from release_ray.core.space import KnobSpace, keys
 from samplers.base import Candidates
@@ -22,7 +23,8 @@ class SearchState:
     `score` maps `n x width` points to `n` float32, the fitness that the cost model predicts.
     `measured` (`m x width`) and `fitness` (`m`: best latency over this one's, 0 for a failure)
     stand in a canonical order. `visited` holds the keys of all points that were ever proposed,
-    under whatever alias. `rng` is keyed by seed, task and round.
+    under whatever alias. `rng` is keyed by seed, task and round. `schedules` makes a compiler's
+    schedules of points (`release_ray.sketches.Sketches`); None where there is no compiler.
     """
 
     space: KnobSpace
@@ -31,6 +33,7 @@ class SearchState:
     fitness: np.ndarray
     visited: set[bytes]
     rng: np.random.Generator
+    schedules: object | None = None
 
 
 class Policy(ABC):
@@ -39,6 +42,9 @@ class Policy(ABC):
     One policy serves all tasks of a run, round after round, and may carry over what it has learnt.
     The same calls in the same order give the same proposals.
     """
+
+    slow_start: ClassVar[bool] = False
+    """Whether `prepare` takes seconds, in which another policy should propose."""
 
     def __init__(self, settings: AgentSettings, seed: int = 0) -> None:
         self.settings = settings
@@ -100,6 +106,19 @@ def best_unvisited(
         order = np.argsort(-scores, kind="stable")
         points, scores = points[order], scores[order]
     return Candidates(points.astype(np.int32), scores.astype(np.float32))
+
+
+def starts(state: SearchState, count: int, settings: AgentSettings) -> np.ndarray:
+    """`count x width` points to start from: a share of the best measured, the others at random."""
+    points = state.space.random(state.rng, count)
+    best = best_repeated(
+        state.measured,
+        state.fitness,
+        settings.best_starts,
+        round(settings.measured_starts * count),
+    )
+    points[: len(best)] = best
+    return points
 
 
 def safe_scores(state: SearchState, points: np.ndarray) -> np.ndarray:

@@ -13,7 +13,9 @@ import numpy as np
 
 from envs.walkers import Walkers
 from policies.base import Policy, SearchState, best_unvisited, enumerate_all
+from policies.genetic import evolve
 from release_ray.core.settings import AgentSettings
+from release_ray.core.space import unvisited
 from samplers.base import Candidates
 
 if TYPE_CHECKING:
@@ -23,12 +25,17 @@ if TYPE_CHECKING:
 class PPOPolicy(Policy):
     """Walkers, learning as they go, and the best of all configurations they came through.
 
+    A share of the model calls, `fine_tune`, goes to a genetic search that starts from these: the
+    agent finds the region, crossing its best finds the point (ConfuciuX, Kao et al. 2020, arXiv
+    2009.02010).
+
     One RLlib algorithm serves every task and round: what the agent has learnt of knobs and their
     values carries over, while it begins anew to act (see `KnobModule.begin_anew`). Ray must be
     initialised before, as RLlib would else start a cluster of its own. A space no larger than
     `model_calls` is scored whole, which no agent could better.
     """
 
+    slow_start = True
     _algorithm: KnobPPO | None = None
 
     def __init__(self, settings: AgentSettings, seed: int = 0) -> None:
@@ -47,7 +54,20 @@ class PPOPolicy(Policy):
                 result = algorithm.train()
         self._metrics = {**algorithm.figures(result), "reward": float(np.mean(walkers.gained))}
         points, scores = walkers.scored()
-        return best_unvisited(state, points, scores, count)
+        bred, bred_scores = self._fine_tuned(state, points, scores)
+        return best_unvisited(
+            state, np.concatenate([points, bred]), np.concatenate([scores, bred_scores]), count
+        )
+
+    def _fine_tuned(
+        self, state: SearchState, points: np.ndarray, scores: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Breeds the best that the agent came through; what that gave, and its scores."""
+        calls = round(self.settings.fine_tune * self.settings.model_calls)
+        first = unvisited(points, set())
+        points, scores = points[first], scores[first]
+        best = np.argsort(-scores, kind="stable")[: self.settings.walkers]
+        return evolve(state, points[best], scores[best], calls)
 
     def prepare(self) -> None:
         self._built()
@@ -69,8 +89,9 @@ class PPOPolicy(Policy):
     def _walkers(self, state: SearchState) -> tuple[Walkers, int]:
         """Walkers, and how many walks of theirs the budget of model calls allows; at least one."""
         settings = self.settings
-        steps = min(settings.steps, max(1, settings.model_calls - 1))
-        count = min(settings.walkers, max(1, settings.model_calls // (steps + 1)))
+        calls = settings.model_calls - round(settings.fine_tune * settings.model_calls)
+        steps = min(settings.steps, max(1, calls - 1))
+        count = min(settings.walkers, max(1, calls // (steps + 1)))
         walkers = Walkers(
             state.space,
             state.score,
@@ -82,7 +103,7 @@ class PPOPolicy(Policy):
             scored_starts=settings.scored_starts,
             best_starts=settings.best_starts,
         )
-        return walkers, max(1, settings.model_calls // (count * (steps + 1)))
+        return walkers, max(1, calls // (count * (steps + 1)))
 
     def _built(self) -> KnobPPO:
         """The algorithm, built once. The first build in a process imports RLlib (seconds)."""

@@ -67,6 +67,11 @@ def connected(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
+def stage(address: str | None) -> str:
+    """What `connected` will be busy with, for people."""
+    return "starting Ray" if _existing(address) is None else "joining the Ray cluster"
+
+
 def _existing(address: str | None) -> str | None:
     """The address of the cluster to be joined; None where one is to be started."""
     address = address or os.environ.get("RAY_ADDRESS") or None

@@ -96,7 +96,8 @@ def _load() -> Finding:
         return Finding(
             "warning",
             "host",
-            f"{processor}, load {load:.1f}: other programs disturb measurements",
+            f"{processor}, load {load:.1f} over the last minute: what still runs disturbs "
+            "measurements",
         )
     return Finding("ok", "host", f"{processor}, load {load:.1f}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policies.base import Policy, SearchState
+from release_ray.core.prior import Prior, shipped, thinned
 from release_ray.core.settings import TuneSettings
 from release_ray.core.space import KnobSpace, keys
 from release_ray.core.statuses import Status
@@ -101,8 +102,17 @@ class TaskPlanner:
     which the hardware can already measure the first task.
     """
 
-    def __init__(self, task: Task, settings: TuneSettings, sampler: Sampler) -> None:
+    def __init__(
+        self,
+        task: Task,
+        settings: TuneSettings,
+        sampler: Sampler,
+        make_sketches: Callable[[Task], Sketches] = Sketches,
+        prior: Callable[[], Prior] = shipped,
+    ) -> None:
         self.task = task
+        self._make_sketches = make_sketches
+        self._prior = prior
         self.best_s: float | None = None
         self.rounds = 0
         self._settings = settings
@@ -118,7 +128,7 @@ class TaskPlanner:
     def sketches(self) -> Sketches:
         """The task's design space."""
         self._made_sketches = True
-        return Sketches(self.task)
+        return self._make_sketches(self.task)
 
     @property
     def space(self) -> KnobSpace:
@@ -159,12 +169,20 @@ class TaskPlanner:
                 self._latencies.append(seen.latency_s)
         self._unsettled.clear()
 
-    def plan(self, limit: int, policy: Policy | None, others: Sequence[TaskPlanner] = ()) -> Plan:
+    def plan(
+        self,
+        limit: int,
+        policy: Policy | None,
+        others: Sequence[TaskPlanner] = (),
+        *,
+        label: str | None = None,
+    ) -> Plan:
         """At most `limit` new candidates; at random without a policy.
 
-        `others` are the other tasks of the run: the cost model learns from those that are alike.
-        With nothing measured of this task, half of the plan comes from what is known of them, and
-        the other half, or without any the whole, is random.
+        `others` are the other tasks of the run: the cost model learns from those that are alike,
+        as it does from operators measured before. With nothing measured of this task, and too
+        little known of others, the plan is random. `label` is the policy's name, else that of the
+        settings.
         """
         self._settle()
         round_number = self.rounds
@@ -174,12 +192,13 @@ class TaskPlanner:
         )
         admission = _Admission(self.sketches, self._visited)
         first = self.best_s is None
-        kin = self._kin(others if policy is not None else ())
-        if policy is None or (first and len(kin[1]) < _ENOUGH_KIN):
+        kin = self._kin(others) if policy is not None else None
+        if policy is None or kin is None or (first and len(kin[1]) < _ENOUGH_KIN):
             self._fill_at_random(admission, limit, rng)
             return Plan(round_number, tuple(admission.admitted), tuple(admission.refused))
         proposals = policy.propose(self._state(rng, kin), self._settings.sampler.candidates)
         clusters = 0
+        name = label or self._settings.policy
         wanted = limit - limit // 2 if first else limit
         for attempt in range(_ATTEMPTS):
             selection = self._sampler.select(
@@ -188,8 +207,7 @@ class TaskPlanner:
             if attempt == 0:
                 clusters, wanted = selection.clusters, len(selection.points)
             for point, origin in zip(selection.points, selection.origins, strict=True):
-                label = "random" if origin == "random" else self._settings.policy
-                admission.admit(point, label)
+                admission.admit(point, "random" if origin == "random" else name)
             if len(admission.admitted) >= wanted or not len(selection.points):
                 break
             proposals = _unvisited(proposals, self._visited)
@@ -218,14 +236,20 @@ class TaskPlanner:
         ]
         for other in like:
             other._settle()
-        features = [other.space.features(other._measured()) for other in like]
-        fitness = [other._fitness() for other in like]
-        if not like:
-            return self.space.features(self._measured()[:0]), np.zeros(0, np.float32)
-        known = np.concatenate(fitness)
-        at_most = min(len(known), self._settings.cost_model.transfer)
-        chosen = np.linspace(0, len(known) - 1, at_most).round().astype(int)
-        return np.concatenate(features)[chosen], known[chosen]
+        measured = thinned(
+            [other.space.features(other._measured()) for other in like],
+            [other._fitness() for other in like],
+            self.space,
+            self._settings.cost_model.transfer,
+        )
+        shipped = self._known_before
+        return np.concatenate([shipped[0], measured[0]]), np.concatenate([shipped[1], measured[1]])
+
+    @cached_property
+    def _known_before(self) -> tuple[np.ndarray, np.ndarray]:
+        """Features and fitness of like operators that were measured before this run."""
+        at_most = self._settings.cost_model.prior
+        return (self._prior() if at_most else Prior()).of(self.space, at_most)
 
     def _measured(self) -> np.ndarray:
         return np.array(self._points, np.int32).reshape(len(self._points), self.space.width)
@@ -240,6 +264,9 @@ class TaskPlanner:
         model.fit(
             np.concatenate([kin[0], self.space.features(points)]),
             np.concatenate([kin[1], fitness]),
+            np.concatenate(
+                [np.ones(len(kin[1])), np.full(len(fitness), self._settings.cost_model.own_weight)]
+            ),
         )
         return SearchState(
             space=self.space,
@@ -248,6 +275,7 @@ class TaskPlanner:
             fitness=fitness,
             visited=self._visited,
             rng=rng,
+            schedules=self.sketches,
         )
 
     def _fitness(self) -> np.ndarray:

@@ -145,7 +145,7 @@ def run_tuning(
         hosts = cluster.hosts(stack, address)
         devices = expand(settings.devices, hosts, target=settings.target)
         workdir = stack.enter_context(WorkDir.locked(path))
-        listener(Stage(f"loading {network}, starting Ray"))
+        listener(Stage(f"loading {network}, {cluster.stage(address)}"))
         started = _start(stack, network, settings, hosts, devices, address)
         if storage and not workdir.records.exists():
             restore(storage, workdir.path)

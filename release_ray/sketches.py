@@ -51,17 +51,17 @@ class Applied:
     @property
     def trace_json(self) -> str:
         """The whole trace, as MetaSchedule's database stores it; replays on the task's module."""
-        return json.dumps(_plain(self.schedule.trace.as_json()))
+        return json.dumps(plain(self.schedule.trace.as_json()))
 
 
 class Sketches:
-    """The design space of a task, and the way from its points to schedules."""
+    """The design space of a `task`, and the way from its points to schedules."""
 
     def __init__(self, task: Task) -> None:
         tvm_setup.prepare([back_end(task.target)])
         from tvm.s_tir import meta_schedule
 
-        self._task = task
+        self.task = task
         context = meta_schedule.TuneContext(
             mod=task.module,
             target=task.target,
@@ -103,7 +103,7 @@ class Sketches:
         """
         from tvm.s_tir.schedule import Schedule, Trace
 
-        schedule = Schedule(self._task.module, error_render_level="none")
+        schedule = Schedule(self.task.module, error_render_level="none")
         try:
             Trace.apply_json_to_schedule(trace_json, schedule)
         except (RuntimeError, ValueError, TypeError) as error:
@@ -127,7 +127,7 @@ class Sketches:
         from tvm.s_tir.schedule import Schedule, ScheduleError, Trace
 
         sketch = self._sketches[sketch_index]
-        schedule = Schedule(self._task.module, error_render_level="none")
+        schedule = Schedule(self.task.module, error_render_level="none")
         try:
             Trace(sketch.instructions, sketch.encode(values)).apply_to_schedule(
                 schedule, remove_postproc=True
@@ -225,7 +225,7 @@ def _outline(trace: Any) -> list:
     MetaSchedule's search leaves out instructions whose result nothing uses, so none count here.
     Nor do the probabilities of a categorical choice: they change no schedule.
     """
-    instructions, _ = _plain(trace.simplified(remove_postproc=True).as_json())
+    instructions, _ = plain(trace.simplified(remove_postproc=True).as_json())
     return [
         [kind, inputs, attributes[:1] if kind == "SampleCategorical" else attributes, outputs]
         for kind, inputs, attributes, outputs in instructions
@@ -265,15 +265,15 @@ def _deepest_loop_nest(schedule: Any) -> int:
     return max((len(schedule.get_loops(b)) for b in schedule.get_child_blocks(root)), default=0)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """TVM's arrays and boxed numbers as what `json` can write."""
     if isinstance(value, str | int | float | bool) or value is None:
         return value
     if hasattr(value, "items"):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if hasattr(value, "__iter__"):
-        return [_plain(v) for v in value]
-    return _plain(value.value)
+        return [plain(v) for v in value]
+    return plain(value.value)
 
 
 def _integer(value: Any) -> int:

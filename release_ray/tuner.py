@@ -132,8 +132,14 @@ class Tuner:
         listener: Listener,
         active_s: Callable[[], float],
         recall: Callable[[Workload, int, str], Recalled | None] | None = None,
+        opening: tuple[str, Policy] | None = None,
     ) -> None:
-        """`recall` is asked for the outcome of each candidate before it is sent to the pool."""
+        """`recall` is asked for the outcome of each candidate before it is sent to the pool.
+
+        `opening`, a policy and its name, proposes while `make_policy` makes the one that is
+        wanted; without it candidates are random until then.
+        """
+        self._opening = opening
         self._recall = recall
         self._recalled: dict[int, Recalled] = {}
         self._states = states
@@ -272,7 +278,10 @@ class Tuner:
     def _plan(self, task: int, limit: int) -> tuple[int, Plan, float]:
         started = time.thread_time()
         others = [state.planner for i, state in enumerate(self._states) if i != task]
-        plan = self._states[task].planner.plan(limit, self._policy, others)
+        name, policy = None, self._policy
+        if policy is None and self._opening is not None:
+            name, policy = self._opening
+        plan = self._states[task].planner.plan(limit, policy, others, label=name)
         return task, plan, time.thread_time() - started
 
     def _remaining(self, state: TaskState) -> int | None:

@@ -117,6 +117,7 @@ class _Run:
             listener=parts.listener,
             active_s=parts.watch.active_s,
             recall=journal.recall() if parts.anew else None,
+            opening=policies.opening(settings.policy, settings.agent, settings.seed),
         )
         self._progress = Progress(
             parts.workdir.result,
@@ -147,7 +148,11 @@ class _Run:
             if self._tuner.devices_lost:
                 raise WorkFailed(f"{self._tuner.devices_lost}; everything measured is kept")
             # What a simulated device says is no reason to compile anything.
-            deployment = None if self._parts.kind.simulated else self._deploy()
+            if self._parts.kind.simulated:
+                self._parts.listener(Stage("simulated devices, so nothing is compiled"))
+                deployment = None
+            else:
+                deployment = self._deploy()
             self._progress.update(tuning=False)
         except KeyboardInterrupt:
             raise Interrupted(self._end("interrupted")) from None
@@ -224,12 +229,14 @@ class _Run:
                 self._parts.settings.measure,
                 self._tuner.submitted,
             )
+            for state in self._states:
+                self._journal.settle(state)
         stage("checking the best of each task against the unscheduled operator")
         winners = choose_winners(self._states, self._journal, pool)
         if not winners:
             raise WorkFailed("no candidate of any task could be checked and gave the right output")
         if not (self._parts.deploys and self._parts.kind.runs_networks):
-            stage("writing the database; no model is made")
+            stage("writing the database; no model is made of the whole network")
             write_database(workdir.path, winners)
             return None
         return deploy(

@@ -15,7 +15,7 @@ import psutil
 from release_ray.core.errors import InputError, WorkFailed
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-KEPT = "interrupted; everything measured is kept"
+KEPT = "interrupted; everything measured is kept, the same command goes on from there"
 _PATIENCE_S = 15.0
 
 

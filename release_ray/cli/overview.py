@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json as json_module
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
 
 from release_ray.cli import options
 from release_ray.configuration import load_settings
+
+if TYPE_CHECKING:
+    from release_ray.discovery import DeviceReport
 
 
 def tasks(
@@ -94,13 +98,20 @@ def devices(
                 row["host"],
                 row["kind"],
                 row["model"],
-                row["gpu"] or ",".join(str(core) for core in row["cores"]) or "–",
+                _place(row),
                 f"{row['gflops']:.1f}" if row["gflops"] else "–",
                 f"{row['spread']:.1%}" if row["spread"] is not None else "–",
                 row["unfit"] or "",
             )
         options.results().print(table)
     return 1 if all(row["unfit"] for row in rows) else 0
+
+
+def _place(row: DeviceReport) -> str:
+    if row["gpu"]:
+        return f"GPU {row['gpu']}"
+    cores = ", ".join(str(core) for core in row["cores"])
+    return f"core{'s' if len(row['cores']) > 1 else ''} {cores}" if cores else "–"
 
 
 def doctor(address: options.Address = None, json: options.Json = False) -> int:

@@ -32,17 +32,17 @@ def sweep(
     verbose: options.Verbose = 0,
     quiet: options.Quiet = False,
 ) -> int:
-    """Tune networks with many settings, on one pool, by Ray Tune. A second call resumes.
+    r"""Tune networks with many settings, on one pool, by Ray Tune. A second call resumes.
 
     Example of a file:
 
-        networks: [alexnet, resnet18]
+        networks: \[alexnet, resnet18]
 
         budget: {trials_per_task: 32}
 
         space:
 
-          agent.lr: {loguniform: [1.0e-4, 1.0e-2]}
+          agent.lr: {loguniform: \[1.0e-4, 1.0e-2]}
 
         num_samples: 8
     """

@@ -111,6 +111,10 @@ class View:
         )
         self._header = f"{event.network} on {', '.join(event.devices)}"
         self._say(f"tuning {self._header}, {len(event.tasks)} tasks ({event.target})")
+        if trials:
+            self._say(f"going on from {_count(trials, 'trial')} of earlier calls")
+        if event.trials_planned is not None and trials >= event.trials_planned:
+            self._say("all trials of the budget were spent before; a larger one would go on")
         if self._level and self._console.is_terminal:
             self._live = Live(
                 get_renderable=self._table,
@@ -135,8 +139,8 @@ class View:
             return
         task = self._tasks[event.task]
         self._say(
-            f"{_clock(event.seconds)}  {self._totals.trials} trials "
-            f"({self._totals.rate:.2f}/s)  {task.name}: {task.trials} trials, best "
+            f"{_clock(event.seconds)}  {_count(self._totals.trials, 'trial')} in all "
+            f"({self._totals.rate:.2f}/s)  {task.name}: {_count(task.trials, 'trial')}, best "
             f"{_milliseconds(task.best_s)} ms, {_gflops(task)} GFLOPS"
         )
 
@@ -177,6 +181,10 @@ def tasks_table(tasks: Iterable[TaskSummary], title: str) -> Table:
             _gflops(task),
         )
     return table
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _milliseconds(seconds: float | None) -> str:

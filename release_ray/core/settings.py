@@ -41,6 +41,9 @@ class AgentSettings(Settings):
     walkers: int = Field(64, ge=1, description="walkers that step together (paper: 128)")
     steps: int = Field(5, ge=1, description="steps of a walk between updates (paper: up to 500)")
     model_calls: int = Field(5000, ge=1, description="configurations scored a round")
+    fine_tune: float = Field(
+        0.5, ge=0, le=1, description="share of these that breed the best the agent has found"
+    )
     measured_starts: float = Field(
         0.5, ge=0, le=1, description="share of walkers that start from the best measured"
     )
@@ -94,6 +97,14 @@ class CostModelSettings(Settings):
         1024,
         ge=0,
         description="measurements of like tasks it learns from too; 0: of its task alone",
+    )
+    own_weight: float = Field(
+        1.0, gt=0, description="how much more a measurement of the task counts than one of others"
+    )
+    prior: int = Field(
+        2048,
+        ge=0,
+        description="shipped measurements of like operators it learns from too; 0: none",
     )
 
 

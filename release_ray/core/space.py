@@ -151,6 +151,18 @@ class KnobSpace:
                 moved[rows, column] = table[actions[rows, slot], moved[rows, column]]
         return moved
 
+    def redraw(self, points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The points with one knob of each, drawn at random, at a value drawn at random."""
+        drawn = points.copy()
+        for rows, knobs in self._by_sketch(points):
+            free = np.array([c for c, knob in enumerate(knobs) if knob.cardinality > 1], int)
+            if not len(free):
+                continue
+            cardinality = np.array([knob.cardinality for knob in knobs])
+            column = free[rng.integers(len(free), size=len(rows))]
+            drawn[rows, 1 + column] = rng.integers(cardinality[column])
+        return drawn
+
     # -- numbers for a model --------------------------------------------------------------------
 
     def features(self, points: np.ndarray) -> np.ndarray:

@@ -126,7 +126,7 @@ class _Sweep:
             hosts = cluster.hosts(stack, address)
             devices = expand(spec.base.devices, hosts, target=spec.base.target)
             _check_targets(spec)
-            self._listener("starting Ray")
+            self._listener(cluster.stage(address))
             stack.enter_context(cluster.connected(address))
             site = Site.of(spec.base, hosts, devices)
             # It is the driver's too, or it would end with each run that has it for itself.
@@ -140,7 +140,7 @@ class _Sweep:
             self._ledger.settle(len(site.devices))
             self._copy()
             self._listener(
-                f"{len(self._ledger.unfinished)} of {len(spec.runs)} runs on"
+                f"{len(self._ledger.unfinished)} of {len(spec.runs)} runs to do, on"
                 f" {', '.join(device.name for device in site.devices)}"
             )
             self._tune(plan)

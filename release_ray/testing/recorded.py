@@ -1,45 +1,35 @@
-"""A layer that was measured at length: search without hardware, and with the truth known.
+"""A task that was measured at length: search without hardware, and with the truth known.
 
 The truth of a configuration that was never measured is what a model of all measurements says.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xgboost
 
 from policies.base import SearchState
+from release_ray.core import recorded
 from release_ray.core.cost_model import CostModel
-from release_ray.core.knobs import ChoiceKnob, Knob, TileKnob
+from release_ray.core.recorded import RecordedTask
 from release_ray.core.settings import CostModelSettings
-from release_ray.core.space import KnobSpace, keys
+from release_ray.core.space import keys
 
 
 @dataclass(frozen=True)
 class RecordedLayer:
-    """`n x width` points of a space that were measured, and their `n` fitness values in [0, 1]."""
+    """One recorded task, as a search comes upon it when a part of it is known."""
 
-    space: KnobSpace
-    points: np.ndarray
-    fitness: np.ndarray
+    task: RecordedTask
 
     @staticmethod
     def load(path: Path) -> RecordedLayer:
-        """Reads the JSON that holds the knobs, and of each measurement the point and latency."""
-        content = json.loads(path.read_text())
-        knobs = tuple(_knob(knob) for knob in content["knobs"])
-        points, latencies = zip(*content["measurements"], strict=True)
-        latency_s = np.array(latencies)
-        return RecordedLayer(
-            KnobSpace((knobs,) * content["sketches"]),
-            np.array(points, np.int32),
-            (latency_s.min() / latency_s).astype(np.float32),
-        )
+        """The only task of a file of `release_ray.core.recorded`."""
+        (task,) = recorded.load(path)
+        return RecordedLayer(task)
 
     def truth(self) -> Oracle:
         """What all measurements together say of any configuration."""
@@ -51,7 +41,7 @@ class RecordedLayer:
             colsample_bytree=0.8,
             n_jobs=1,
         )
-        model.fit(self._plain(self.points), self.fitness)
+        model.fit(self._plain(self.task.points), self.task.fitness)
         return Oracle(self, model)
 
     def search_state(self, measured: int, *, sample: int, seed: int) -> SearchState:
@@ -59,13 +49,14 @@ class RecordedLayer:
 
         The cost model has learnt from them alone; `seed` is that of the search.
         """
-        rows = np.random.default_rng(sample).permutation(len(self.points))[:measured]
-        points, fitness = self.points[rows], self.fitness[rows]
+        space = self.task.space
+        rows = np.random.default_rng(sample).permutation(len(self.task.points))[:measured]
+        points, fitness = self.task.points[rows], self.task.fitness[rows]
         model = CostModel(CostModelSettings())
-        model.fit(self.space.features(points), fitness)
+        model.fit(space.features(points), fitness)
         return SearchState(
-            space=self.space,
-            score=lambda asked: model.predict(self.space.features(asked)),
+            space=space,
+            score=lambda asked: model.predict(space.features(asked)),
             measured=points,
             fitness=fitness,
             visited=set(keys(points)),
@@ -74,8 +65,9 @@ class RecordedLayer:
 
     def _plain(self, points: np.ndarray) -> np.ndarray:
         # Without the sums that the cost model gets, so that the truth does not share its bias.
-        plain = sum(knob.features.shape[1] for knob in self.space.sketches[0])
-        return self.space.features(points)[:, : len(self.space.sketches) + plain]
+        space = self.task.space
+        plain = sum(knob.features.shape[1] for knob in space.sketches[0])
+        return space.features(points)[:, : len(space.sketches) + plain]
 
 
 @dataclass(frozen=True)
@@ -87,10 +79,3 @@ class Oracle:
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
         return self.model.predict(self.layer._plain(points))
-
-
-def _knob(content: dict[str, Any]) -> Knob:
-    if "tile" in content:
-        return TileKnob(**content["tile"])
-    choice = content["choice"]
-    return ChoiceKnob(**{**choice, "choices": tuple(choice["choices"])})

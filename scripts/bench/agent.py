@@ -21,7 +21,7 @@ import policies
 from release_ray.core.settings import AgentSettings
 from release_ray.testing.recorded import RecordedLayer
 
-LAYER = Path(__file__).parents[2] / "tests" / "data" / "recorded_conv2d_64x56x56.json"
+LAYER = Path(__file__).parents[2] / "tests" / "data" / "recorded_conv2d_64x56x56.json.gz"
 MEASURED, PROPOSED, CALLS = 96, 32, 5000
 
 

@@ -21,6 +21,7 @@ from release_ray import tvm_setup
 tvm_setup.prepare(["llvm"])
 
 import tvm  # noqa: E402
+from tvm.ir.utils import derived_object  # noqa: E402
 from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
 
@@ -29,15 +30,35 @@ def light_import() -> None:
     tvm_setup.prepare(["llvm"])
 
 
+@derived_object
+class Stamps(ms.measure_callback.PyMeasureCallback):
+    """Notes when each batch was measured."""
+
+    def __init__(self, begun: float, trials: list[tuple[float, float | None]]) -> None:
+        super().__init__()
+        self._begun = begun
+        self._trials = trials
+
+    def apply(self, _scheduler, _task, _candidates, _builds, results) -> None:  # noqa: ANN001
+        at = time.time() - self._begun
+        for result in results:
+            seconds = [float(s) for s in result.run_secs or ()]
+            latency = sum(seconds) / len(seconds) if seconds and not result.error_msg else None
+            self._trials.append((at, latency))
+
+
 def main() -> None:
-    """Tunes the operator of a JSON file {module, target}; prints {start_s, tuning_s, latencies}."""
+    """Tunes the operator of a JSON file {module, target}; prints {start_s, wall_s, trials}.
+
+    A trial is (seconds since the beginning, latency in s or null).
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("operator", type=Path)
     parser.add_argument("--trials", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--begun", type=float, default=time.time(), help="of the epoch, in s")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    begun = time.time()
     operator = json.loads(arguments.operator.read_text())
     target = tvm.target.Target(json.loads(operator["target"]))
     context = ms.TuneContext(
@@ -48,29 +69,22 @@ def main() -> None:
         task_name="operator",
         rand_state=arguments.seed or 1,
     )
+    trials: list[tuple[float, float | None]] = []
     with tempfile.TemporaryDirectory() as directory:
-        started = time.time()
-        database = ms.tune_tasks(
+        start_s = time.time() - arguments.begun
+        ms.tune_tasks(
             tasks=[context],
             task_weights=[1.0],
             work_dir=directory,
             max_trials_global=arguments.trials,
             builder=ms.builder.LocalBuilder(initializer=light_import),
+            measure_callbacks=[
+                *ms.measure_callback.MeasureCallback.create("default"),
+                Stamps(arguments.begun, trials),
+            ],
         )
-        ended = time.time()
-        seconds = [
-            float(sum(float(s) for s in record.run_secs) / len(record.run_secs))
-            for record in database.get_all_tuning_records()
-        ]
-    print(
-        json.dumps(
-            {
-                "start_s": started - begun,
-                "tuning_s": ended - started,
-                "latencies_s": [s for s in seconds if s < 1e9],
-            }
-        )
-    )
+        wall_s = time.time() - arguments.begun
+    print(json.dumps({"start_s": start_s, "wall_s": wall_s, "trials": trials}))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ class Convolution:
 
     @property
     def name(self) -> str:
-        return (
-            f"{self.channels}x{self.image}x{self.image}_{self.filters}_{self.kernel}x{self.kernel}"
+        size = f"{self.channels}x{self.image}x{self.image}"
+        return f"{size}_{self.filters}_{self.kernel}x{self.kernel}" + (
+            f"_{self.stride}" if self.stride > 1 else ""
         )
 
     def save(self, directory: Path) -> Path:
@@ -42,3 +43,12 @@ class Convolution:
 
 
 RESNET_3X3 = Convolution(64, 56, 64, 3)
+RESNET18 = (
+    Convolution(3, 224, 64, 7, 2),
+    RESNET_3X3,
+    Convolution(128, 28, 256, 3, 2),
+    Convolution(256, 14, 256, 3),
+    Convolution(256, 14, 512, 3, 2),
+    Convolution(512, 7, 512, 3),
+)
+"""Layers of ResNet-18 that the benchmarks tune, a kernel size and stride of each kind."""

@@ -10,19 +10,15 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import subprocess
-import sys
 import tempfile
-from datetime import datetime
+from math import isfinite
 from pathlib import Path
 
+from courses import Course
 from operators import RESNET_3X3
+from tuners import metaschedule, release_ray, task_of
 
-from release_ray.records import Records
-from release_ray.workdir import WorkDir
-
-HERE = Path(__file__).parent
-RELEASE_RAY = [sys.executable, "-m", "release_ray"]
+WARM = {"measure": {"flush_cache": False}}
 
 
 def main() -> None:
@@ -33,53 +29,28 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("."), help="where throughput.csv goes")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
+    trials, seed = arguments.trials, arguments.seed
     with tempfile.TemporaryDirectory() as scratch:
-        network = RESNET_3X3.save(Path(scratch))
-        rows = ours(network, Path(scratch, "work"), arguments.trials, arguments.seed)
-        rows += peer(Path(scratch, "work"), arguments.trials, arguments.seed)
+        network, work_dir = RESNET_3X3.save(Path(scratch)), Path(scratch, "work")
+        courses = {
+            "release_ray": release_ray(network, work_dir, trials=trials, seed=seed, settings=WARM),
+            "metaschedule": metaschedule(task_of(work_dir), trials=trials, seed=seed),
+        }
     path = arguments.out / "throughput.csv"
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows([("tuner", "start_s", "seconds", "latency_s"), *rows])
+        writer = csv.writer(file)
+        writer.writerow(("tuner", "start_s", "seconds", "latency_s"))
+        for tuner, course in courses.items():
+            writer.writerows(rows(tuner, course))
     print(json.dumps(summary(path)))
 
 
-def ours(network: Path, work_dir: Path, trials: int, seed: int) -> list[tuple]:
-    """A row for each trial: seconds from the first candidate's beginning; latency if `ok`."""
-    warm = network.with_suffix(".yaml")
-    warm.write_text("measure: {flush_cache: false}\n")
-    command = [*RELEASE_RAY, "tune", str(network), "--work-dir", str(work_dir)]
-    command += ["--config", str(warm)]
-    command += ["--tasks", "conv2d*", "--trials", str(trials), "--seed", str(seed), "--json"]
-    finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    start_s = json.loads(finished.stdout)["start_s"]
-    with Records.open(WorkDir.existing(work_dir).records, create=False) as records:
-        found = [
-            record
-            for record in records.history(simulated=False).all()
-            if record.status.measured and record.purpose.counts
-        ]
-    at = [datetime.fromisoformat(record.created_at).timestamp() for record in found]
-    begun = at[0] - found[0].build_s - found[0].run_s
+def rows(tuner: str, course: Course) -> list[tuple]:
+    """A row for each trial: seconds from the first candidate's beginning."""
     return [
-        ("release_ray", start_s, when - begun, r.latency_s)
-        for when, r in zip(at, found, strict=True)
-    ]
-
-
-def peer(work_dir: Path, trials: int, seed: int) -> list[tuple]:
-    """A row for each trial of MetaSchedule, all at the time of its end: it measures in batches."""
-    tasks = json.loads(WorkDir(work_dir).tasks.read_text())
-    task = next(task for task in tasks if task["name"].startswith("conv2d"))
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({"module": task["module"], "target": task["target"]}, file)
-        file.flush()
-        command = [sys.executable, str(HERE / "metaschedule_peer.py"), file.name]
-        command += ["--trials", str(trials), "--seed", str(seed)]
-        finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    result = json.loads(finished.stdout.splitlines()[-1])
-    return [
-        ("metaschedule", result["start_s"], result["tuning_s"], latency)
-        for latency in result["latencies_s"]
+        (tuner, course.start_s, at - course.start_s, latency)
+        for at, latency in course.trials
+        if isfinite(latency)
     ]
 
 
@@ -91,7 +62,7 @@ def summary(path: Path) -> dict[str, float]:
     for tuner in ("release_ray", "metaschedule"):
         mine = [row for row in rows if row["tuner"] == tuner]
         rate[tuner] = len(mine) / max(float(row["seconds"]) for row in mine)
-        best[tuner] = min(float(row["latency_s"]) for row in mine if row["latency_s"])
+        best[tuner] = min(float(row["latency_s"]) for row in mine)
         start[tuner] = float(mine[0]["start_s"])
     return {
         "ratio": rate["release_ray"] / rate["metaschedule"],

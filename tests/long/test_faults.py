@@ -8,6 +8,8 @@ import psutil
 import pytest
 from program import Program, records, result, run, trials
 
+from release_ray.cli import KEPT
+
 pytestmark = pytest.mark.long
 
 BUDGET = 40
@@ -77,7 +79,7 @@ def test_an_interrupted_run_keeps_everything(started, tmp_path, stop):
     stop(program)
     assert program.ends(timeout_s=20) == 130, program.err
     assert program.leaves_nothing() == []
-    assert program.err.splitlines()[-1] == "release-ray: interrupted; everything measured is kept"
+    assert program.err.splitlines()[-1] == f"release-ray: {KEPT}"
     assert "Traceback" not in program.err and "WARNING" not in program.err
     ended = result(work)
     assert ended["status"] == "interrupted"
@@ -114,7 +116,7 @@ def test_an_interrupt_before_anything_is_measured(started, tmp_path):
     program.until(lambda: "loading tiny" in program.err)
     program.interrupt_as_a_terminal()
     assert program.ends(timeout_s=30) == 130, program.err
-    assert program.err.splitlines()[-1] == "release-ray: interrupted; everything measured is kept"
+    assert program.err.splitlines()[-1] == f"release-ray: {KEPT}"
     assert "Traceback" not in program.err
     assert program.leaves_nothing() == []
 

@@ -24,3 +24,17 @@ class TestPPO(PolicySuite):
         policy = self.make(AgentSettings(), seed=0)
         check_beats_random(policy, task)
         policy.close()
+
+
+class TestAnnealing(PolicySuite):
+    def make(self, settings: AgentSettings, seed: int) -> Policy:
+        return policies.create("annealing", settings, seed)
+
+
+class TestGenetic(PolicySuite):
+    def make(self, settings: AgentSettings, seed: int) -> Policy:
+        return policies.create("genetic", settings, seed)
+
+    @pytest.mark.parametrize("task", [synthetic.bowl(), synthetic.two_sketches()])
+    def test_beats_random(self, task: synthetic.SyntheticTask) -> None:
+        check_beats_random(self.make(AgentSettings(), seed=0), task)

@@ -19,7 +19,7 @@ from release_ray.testing import synthetic
 from release_ray.testing.policies import COUNT, search_state
 from release_ray.testing.recorded import RecordedLayer
 
-RECORDED = Path(__file__).parents[1] / "data" / "recorded_conv2d_64x56x56.json"
+RECORDED = Path(__file__).parents[1] / "data" / "recorded_conv2d_64x56x56.json.gz"
 
 
 @pytest.fixture

@@ -145,9 +145,9 @@ def planner(
         SimpleNamespace(name=name, workload=workload),
         chosen,
         samplers.create(chosen.sampler.name, chosen.sampler),
+        make_sketches=lambda task: FakeSketches(synthetic, refuses),
     )
-    made.__dict__["sketches"] = FakeSketches(synthetic, refuses)
-    made._made_sketches = True
+    assert made.sketches.space == synthetic.space  # made, so that it can be asked for its size
     return made
 
 

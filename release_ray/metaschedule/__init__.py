@@ -1,0 +1,1 @@
+"""MetaSchedule's own search, driven by release_ray."""

@@ -1,0 +1,119 @@
+"""Time to the quality of stock MetaSchedule, layer by layer, in one run.
+
+Both tune the same operator for one core of the same machine, with their defaults, in turns: the
+peer, `release-ray tune`, and the searches that it has to beat in its own pool. All time with warm
+caches, as the peer does. Seconds are counted from the start of each program.
+
+What is compared: how long ours takes until it has what the peer has found in all its trials,
+against how long the peer takes for them; what ours has found when the peer's time is over; how many
+trials it takes. A tuner that never gets there counts as if it had got there at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from math import inf
+from pathlib import Path
+
+from courses import Course, append, mean, read
+from operators import RESNET18, Convolution
+from tuners import metaschedule, release_ray, task_of
+
+WARM = {"measure": {"flush_cache": False}}
+ALONE = {"cost_model": {"prior": 0, "transfer": 0}}
+OURS = {
+    "release_ray": {},
+    # Without what was measured of other operators, before and in this run.
+    "without_prior": ALONE,
+    "random+greedy": {**ALONE, "policy": "random", "sampler": "greedy"},
+    "annealing+greedy": {**ALONE, "policy": "annealing", "sampler": "greedy"},
+}
+
+
+def main() -> None:
+    """Prints progress to stderr and one JSON line to stdout."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", nargs="+", choices=[one.name for one in RESNET18], default=None)
+    parser.add_argument("--tuners", nargs="+", choices=list(OURS), default=list(OURS))
+    parser.add_argument("--trials", type=int, default=128)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--out", type=Path, default=Path("."), help="where peer.csv goes; it grows")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / "peer.csv"
+    layers = [layer for layer in RESNET18 if layer.name in (arguments.layers or [layer.name])]
+    for seed in arguments.seeds:
+        for layer in layers:
+            contest(path, layer, arguments.tuners, arguments.trials, seed)
+    print(json.dumps(summary(path)))
+
+
+def contest(path: Path, layer: Convolution, tuners: Sequence[str], trials: int, seed: int) -> None:
+    """Appends the courses of all tuners, on one layer."""
+    with tempfile.TemporaryDirectory() as scratch:
+        network = layer.save(Path(scratch))
+        for tuner in tuners:
+            work_dir = Path(scratch, tuner)
+            settings = {**WARM, **OURS[tuner]}
+            course = release_ray(network, work_dir, trials=trials, seed=seed, settings=settings)
+            append(path, layer.name, seed, tuner, course)
+        peer = metaschedule(task_of(Path(scratch, tuners[0])), trials=trials, seed=seed)
+        append(path, layer.name, seed, "metaschedule", peer)
+
+
+def summary(path: Path) -> dict[str, dict]:
+    """By tuner the geometric means over layers and seeds, with bootstrap intervals of 95 %."""
+    contests = [c for c in read(path).values() if "metaschedule" in c]
+    tuners = dict.fromkeys(tuner for c in contests for tuner in c if tuner != "metaschedule")
+    return {
+        tuner: {
+            name: mean([measure(c[tuner], c["metaschedule"]) for c in contests if tuner in c])
+            for name, measure in MEASURES.items()
+        }
+        for tuner in tuners
+    }
+
+
+def time_ratio(ours: Course, peer: Course) -> float:
+    """The peer's time for its trials over ours until one is as fast as its best."""
+    reached = ours.reaches(peer.best_s)
+    return peer.wall_s / (reached[0] if reached else ours.wall_s)
+
+
+def searching_ratio(ours: Course, peer: Course) -> float:
+    """The same without the start-up of either."""
+    reached = ours.reaches(peer.best_s)
+    return (peer.wall_s - peer.start_s) / ((reached[0] if reached else ours.wall_s) - ours.start_s)
+
+
+def trials_ratio(ours: Course, peer: Course) -> float:
+    """The peer's trials over ours until one is as fast as its best."""
+    reached = ours.reaches(peer.best_s)
+    return len(peer.trials) / (reached[1] if reached else len(ours.trials))
+
+
+def quality_at_equal_time(ours: Course, peer: Course) -> float:
+    """The peer's best over ours when its time, or our trials, are over."""
+    best = ours.best_within(peer.wall_s)
+    return peer.best_s / best if best < inf else 0.0
+
+
+def quality_at_equal_trials(ours: Course, peer: Course) -> float:
+    """The peer's best over ours after as many trials."""
+    return peer.best_s / min(latency for _, latency in ours.trials[: len(peer.trials)])
+
+
+MEASURES: dict[str, Callable[[Course, Course], float]] = {
+    "time": time_ratio,
+    "time_without_start": searching_ratio,
+    "trials": trials_ratio,
+    "quality_at_equal_time": quality_at_equal_time,
+    "quality_at_equal_trials": quality_at_equal_trials,
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Tuners that the benchmarks set beside each other, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import yaml
+from courses import Course
+
+from release_ray.records import Records
+from release_ray.workdir import WorkDir
+
+HERE = Path(__file__).parent
+RELEASE_RAY = [sys.executable, "-m", "release_ray"]
+
+
+def release_ray(
+    network: Path,
+    work_dir: Path,
+    *,
+    trials: int,
+    seed: int,
+    settings: Mapping[str, Any] | None = None,
+    tasks: Sequence[str] = ("conv2d*",),
+) -> Course:
+    """`release-ray tune` with the settings given and its defaults, in a fresh work dir.
+
+    The course begins with the process and leaves out what follows the search.
+    """
+    command = [*RELEASE_RAY, "tune", str(network), "--work-dir", str(work_dir), "--json"]
+    command += [part for glob in tasks for part in ("--tasks", glob)]
+    command += ["--trials", str(trials), "--seed", str(seed)]
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(dict(settings or {}), file)
+        file.flush()
+        begun = time.time()
+        subprocess.run(
+            [*command, "--config", file.name], check=True, stdout=subprocess.PIPE, text=True
+        )
+    with Records.open(WorkDir.existing(work_dir).records, create=False) as records:
+        found = [r for r in records.history(simulated=False).all() if r.purpose.counts]
+    at = [datetime.fromisoformat(r.created_at).timestamp() - begun for r in found]
+    latencies = [r.latency_s or r.bound_s or inf for r in found]
+    return Course(
+        tuple(zip(at, latencies, strict=True)),
+        start_s=at[0] - found[0].build_s - found[0].run_s,
+        wall_s=at[-1],
+    )
+
+
+def metaschedule(task: Mapping[str, str], *, trials: int, seed: int) -> Course:
+    """Stock MetaSchedule on a task of a work dir's `tasks.json`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"module": task["module"], "target": task["target"]}, file)
+        file.flush()
+        command = [sys.executable, str(HERE / "metaschedule_peer.py"), file.name]
+        command += ["--trials", str(trials), "--seed", str(seed), "--begun", str(time.time())]
+        finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    told = json.loads(finished.stdout.splitlines()[-1])
+    return Course(
+        tuple((at, inf if latency is None else latency) for at, latency in told["trials"]),
+        start_s=told["start_s"],
+        wall_s=told["wall_s"],
+    )
+
+
+def task_of(work_dir: Path, prefix: str = "conv2d") -> dict[str, str]:
+    """The first task of a work dir whose name begins so."""
+    tasks = json.loads(WorkDir(work_dir).tasks.read_text())
+    return next(task for task in tasks if task["name"].startswith(prefix))
