@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup tune test test-long lint clean
+.PHONY: setup tune test test-long lint prior clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,15 @@ test: lint
 
 test-long: setup
 	$(BIN)/pytest -m long
+
+# Measures anew what is shipped of other operators; half an hour.
+prior: setup
+	mkdir -p tuning/prior
+	$(BIN)/python scripts/prior/shapes.py --out tuning/prior/operators.pt2
+	$(BIN)/release-ray tune tuning/prior/operators.pt2 --work-dir tuning/prior/work \
+		--tasks 'conv2d*' --tasks 'matmul*' --trials-per-task 60
+	$(BIN)/python scripts/bench/pack_records.py tuning/prior/work --out release_ray/data/prior.json.gz \
+		--about "operators of scripts/prior/shapes.py, on one core of $$(uname -m)"
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -199,7 +199,7 @@ class TaskPlanner:
         proposals = policy.propose(self._state(rng, kin), self._settings.sampler.candidates)
         clusters = 0
         name = label or self._settings.policy
-        wanted = limit - limit // 2 if first else limit
+        wanted = limit - int(self._settings.first_random * limit) if first else limit
         for attempt in range(_ATTEMPTS):
             selection = self._sampler.select(
                 proposals, self.space, self._visited, wanted - len(admission.admitted), rng

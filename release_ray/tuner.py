@@ -140,6 +140,10 @@ class Tuner:
         wanted; without it candidates are random until then.
         """
         self._opening = opening
+        self._search = ThreadPoolExecutor(1, "search")
+        self._begun = False
+        self._warming: Future[None] | None = None
+        self._planning: Future[tuple[int, Plan, float]] | None = None
         self._recall = recall
         self._recalled: dict[int, Recalled] = {}
         self._states = states
@@ -181,27 +185,38 @@ class Tuner:
 
         On an interrupt what the pool has finished is still taken in.
         """
-        search = ThreadPoolExecutor(1, "search")
+        self.begin()
         try:
-            self._run(search)
+            self._run()
             self._drain()
         except KeyboardInterrupt:
             self._collect(0.0)
             raise
         finally:
-            search.shutdown(wait=False, cancel_futures=True)
+            self.close()
 
-    def _run(self, search: ThreadPoolExecutor) -> None:
-        planning: Future[tuple[int, Plan, float]] | None = None
-        warming = search.submit(self._warm) if self._any_measured and self._open else None
+    def begin(self) -> None:
+        """Starts to plan the first round ahead of `run`, while the devices come up."""
+        if not self._begun and self._open:
+            if self._any_measured:
+                self._warming = self._search.submit(self._warm)
+            self._planning = self._begin_plan()
+        self._begun = True
+
+    def close(self) -> None:
+        """Ends the search where `run` is not reached, or has ended."""
+        self._search.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
+        planning, warming = self._planning, self._warming
         while not self._out_of_time and not self._hopeless and not self.devices_lost:
             if planning is not None and planning.done():
                 self._begin_round(*planning.result())
                 planning = None
                 if warming is None and len(self._rounds) >= self._lookahead:
-                    warming = search.submit(self._warm)
+                    warming = self._search.submit(self._warm)
             if planning is None:
-                planning = self._begin_plan(search)
+                planning = self._begin_plan()
                 if planning is None and self._done:
                     break
             if planning is not None:
@@ -258,7 +273,7 @@ class Tuner:
         self._policy = self._make_policy()
         self.search_cpu_s += time.thread_time() - started
 
-    def _begin_plan(self, search: ThreadPoolExecutor) -> Future[tuple[int, Plan, float]] | None:
+    def _begin_plan(self) -> Future[tuple[int, Plan, float]] | None:
         """Starts the plan of the next round if the results that it needs are in."""
         needed = max(0, len(self._rounds) + 1 - self._lookahead)
         if not all(round_.complete for round_ in self._rounds[:needed]):
@@ -273,7 +288,7 @@ class Tuner:
         if task is None:
             return None
         limit = self._limit(self._states[task])
-        return search.submit(self._plan, task, limit)
+        return self._search.submit(self._plan, task, limit)
 
     def _plan(self, task: int, limit: int) -> tuple[int, Plan, float]:
         started = time.thread_time()

@@ -136,6 +136,7 @@ class _Run:
     def execute(self) -> Result:
         """As the function of that name."""
         try:
+            self._tuner.begin()
             self._parts.pool.ready()
             self._announce()
             self._progress.began()
@@ -160,6 +161,7 @@ class _Run:
             failure.result = self._end("failed")
             raise
         finally:
+            self._tuner.close()
             if self._tuner.policy is not None:
                 self._tuner.policy.close()
         return self._end("done", deployment)

@@ -158,7 +158,10 @@ class TuneSettings(Settings):
     builders: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0, lt=2**31)
     first_batch: int = Field(
-        16, ge=1, description="the first round: random, or half so where like tasks are known"
+        16, ge=1, description="the first round: random where nothing like the task is known"
+    )
+    first_random: float = Field(
+        0.5, ge=0, le=1, description="share of it that is random where something is known"
     )
     budget: BudgetSettings = BudgetSettings()
     agent: AgentSettings = AgentSettings()
