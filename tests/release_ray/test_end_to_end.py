@@ -90,7 +90,7 @@ def test_records_are_distinct_and_complete(tuned):
     ):
         assert (latency_s is not None) == (status == "ok")
         assert device == "" if status == "invalid" else device.startswith("cpu:")
-        assert policy in ("random", "ppo") or purpose == "canary"
+        assert policy in ("random", "genetic", "ppo") or purpose == "canary"
         canaries += purpose == "canary"
     assert 1 <= canaries <= len({device for (device,) in rows(work_dir, "device")}) * 2
     bests = dict(

@@ -142,7 +142,7 @@ def test_the_trace_replays_to_the_same_schedule(sketches, applied):
     for _, result in applied[:20]:
         if result.point is None:
             continue
-        schedule = Schedule(sketches._task.module)
+        schedule = Schedule(sketches.task.module)
         Trace.apply_json_to_schedule(json.loads(result.trace_json), schedule)
         assert structural_equal(schedule.mod, result.schedule.mod)
 
