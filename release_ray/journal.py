@@ -181,9 +181,8 @@ class Journal:
 
     def settle(self, state: TaskState) -> None:
         """Sets a task's best latency to what the finals, if it was in any, say of the winner."""
-        best = self.best(state.planner.task, 1)
-        if best and self.finals(state.planner.task):
-            state.best_s = best[0].latency_s
+        workload = state.planner.task.workload
+        state.best_s = self._history.best_s(workload.key, workload.target_json) or state.best_s
 
     def failures(self) -> Mapping[Status, int]:
         """How often each failure occurred, over all calls."""

@@ -25,7 +25,7 @@ def show(
     task: Annotated[str | None, typer.Option(help="Only tasks whose name matches.")] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Every column of every record.")] = False,
 ) -> None:
-    """A line a task, or with --csv a line a record.
+    """A line a task, or with --csv a line a record; those that were measured again count too.
 
     Without --csv what a --fresh run has hidden is left out, and simulated records are where there
     are real ones.
@@ -38,11 +38,13 @@ def show(
 
     with Records.open(WorkDir.existing(work_dir).records, create=False) as records:
         if csv:
-            seen = records.everything().all()
+            history = records.everything()
         else:
-            real, simulated = (records.history(simulated=kind).all() for kind in (False, True))
-            seen = real or simulated
-        found = [r for r in seen if fnmatchcase(r.task, task or "*")]
+            real, simulated = (records.history(simulated=kind) for kind in (False, True))
+            history = real if real.all() else simulated
+        found = [r for r in history.all() if fnmatchcase(r.task, task or "*")]
+        tasks = {} if csv else {r.task: (r.workload, r.target) for r in found}
+        best_s = {name: history.best_s(*key) for name, key in tasks.items()}
     if csv:
         write_csv(found, sys.stdout)
         return
@@ -58,7 +60,7 @@ def show(
     for name, mine in by_task.items():
         failed = [r for r in mine if not r.status.measured]
         messages = [f"{r.status.value}: {r.message}" for r in failed]
-        best = min((r.latency_s for r in mine if r.latency_s), default=None)
+        best = best_s[name]
         table.add_row(
             name,
             str(len(mine)),

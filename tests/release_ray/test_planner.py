@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from search_fakes import FakeSketches, planner, refuses_a_third, refuses_none, settings
+from search_fakes import FakeSketches, known, planner, refuses_a_third, refuses_none, settings
 
 import policies
 from release_ray.core.statuses import Status
@@ -44,6 +44,29 @@ def test_the_first_plan_is_random_and_canonical(task):
         assert candidate.sketch == candidate.point[0]
     assert plan.refused
     assert {r.message for r in plan.refused} == {"refused"}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_the_first_plan_begins_with_what_is_known_of_like_operators(task, share):
+    chosen = settings(first_random=share, sampler="greedy")
+    made = planner(task, chosen, prior=known(task), refuses=refuses_none)
+    plan = made.plan(16, policies.create("genetic", chosen.agent), label="genetic")
+    labels = [candidate.policy for candidate in plan.candidates]
+    assert len(labels) == 16
+    # The sampler may leave one or two of its share to chance.
+    assert 16 - 16 * share - 2 <= labels.count("genetic") <= 16 - 16 * share
+    if share < 1:
+        proposed = [c.point for c in plan.candidates if c.policy == "genetic"]
+        drawn = task.space.random(np.random.default_rng(0), 100)
+        assert task.fitness(np.array(proposed)).mean() > task.fitness(drawn).mean() + 0.1
+
+
+@pytest.mark.parametrize("more", [{"cost_model": {"prior": 0}}, {}])
+def test_with_too_little_known_the_first_plan_is_random(task, more):
+    few = known(task, 10) if not more else known(task)
+    made = planner(task, settings(**more), prior=few)
+    plan = made.plan(16, policies.create("genetic", settings().agent))
+    assert {candidate.policy for candidate in plan.candidates} == {"random"}
 
 
 @pytest.mark.parametrize("sampler", ["adaptive", "greedy"])

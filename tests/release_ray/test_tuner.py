@@ -5,8 +5,9 @@ import time
 from collections import Counter
 
 import pytest
-from search_fakes import FakePool, Run, refuses_none, settings
+from search_fakes import FakePool, Run, known, refuses_none, settings
 
+import policies
 from policies import create
 from release_ray.core.statuses import Status
 from release_ray.events import Measured, RoundFinished, RoundPlanned
@@ -71,6 +72,27 @@ def test_plans_are_the_same_whatever_the_order_of_results(task, sampler, devices
     for run in runs[1:]:
         assert run.plans == runs[0].plans
         assert sorted(run.trials) == sorted(runs[0].trials)
+
+
+def test_a_round_planned_ahead_changes_nothing(task):
+    chosen = settings(budget=BUDGET)
+    ahead = Run(task, chosen, FakePool(task)).run(begins=True)
+    assert ahead.plans == Run(task, chosen, FakePool(task)).run().plans
+
+
+def test_another_policy_opens_while_the_wanted_one_is_made(task):
+    chosen = settings(budget=BUDGET)
+    opening = ("genetic", policies.create("genetic", chosen.agent))
+    run = Run(task, chosen, FakePool(task), prior=known(task), opening=opening).run()
+    labels = {}
+    for record in run.records:
+        by_round = labels.setdefault((record.state.name, record.round), set())
+        by_round.add(record.candidate.policy)
+    # Two rounds are planned before any results, each of another task.
+    opened = [of for of, names in labels.items() if "genetic" in names]
+    assert len(opened) == 2 and all(number == 0 for _, number in opened)
+    # The wanted policy is the one of that name.
+    assert all(names == {"random"} for of, names in labels.items() if of not in opened)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 
 import samplers
-from policies import create
+from policies import Policy, create
 from release_ray.configuration import validate
+from release_ray.core.prior import Prior
+from release_ray.core.recorded import RecordedTask
 from release_ray.core.settings import TuneSettings
 from release_ray.core.statuses import Status
 from release_ray.measure.jobs import Job, Outcome, Workload
@@ -21,6 +23,7 @@ from release_ray.testing.synthetic import SyntheticTask
 from release_ray.tuner import TaskState, Tuner
 
 BEST_S = 1e-4
+NOTHING = Prior()
 
 
 class FakeSketches:
@@ -139,6 +142,7 @@ def planner(
     *,
     name: str = "task",
     refuses: Callable[[np.ndarray], bool] = refuses_a_third,
+    prior: Prior = NOTHING,
 ) -> TaskPlanner:
     workload = Workload(f"{name:>016}", name, "{}", '{"kind":"fake"}', 1e6)
     made = TaskPlanner(
@@ -146,9 +150,17 @@ def planner(
         chosen,
         samplers.create(chosen.sampler.name, chosen.sampler),
         make_sketches=lambda task: FakeSketches(synthetic, refuses),
+        prior=lambda: prior,
     )
     assert made.sketches.space == synthetic.space  # made, so that it can be asked for its size
     return made
+
+
+def known(synthetic: SyntheticTask, count: int = 200) -> Prior:
+    """A prior that has seen so many of the task's own configurations."""
+    points = synthetic.space.random_unvisited(np.random.default_rng(9), count, set())
+    latency = BEST_S / np.maximum(synthetic.fitness(points), 0.01)
+    return Prior((RecordedTask("like", synthetic.space, points, latency),))
 
 
 class Run:
@@ -166,6 +178,8 @@ class Run:
         active_s: Callable[[], float] = lambda: 0.0,
         make_policy: Callable[[], object] | None = None,
         tuned: Callable[[int], bool] = lambda number: True,
+        prior: Prior = NOTHING,
+        opening: tuple[str, Policy] | None = None,
     ) -> None:
         self.pool = pool or FakePool(synthetic)
         self.records = []
@@ -173,7 +187,7 @@ class Run:
         self.rounds = 0
         self.states = [
             TaskState(
-                planner(synthetic, chosen, name=f"task_{i}", refuses=refuses),
+                planner(synthetic, chosen, name=f"task_{i}", refuses=refuses, prior=prior),
                 i + 1,
                 1e6 * (i + 1),
                 tuned=tuned(i),
@@ -189,6 +203,7 @@ class Run:
             "after_round": self.after_round,
             "listener": self.events.append,
             "active_s": active_s,
+            "opening": opening,
         }
 
     def record(self, recorded) -> None:
@@ -197,8 +212,10 @@ class Run:
     def after_round(self) -> None:
         self.rounds += 1
 
-    def run(self) -> Run:
+    def run(self, *, begins: bool = False) -> Run:
         self.tuner = Tuner(self.states, **self._arguments)
+        if begins:
+            self.tuner.begin()
         self.tuner.run()
         return self
 

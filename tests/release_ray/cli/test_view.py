@@ -1,0 +1,52 @@
+"""What a person reads of a run where there is no terminal."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from release_ray.cli.view import View
+from release_ray.core.statuses import Status
+from release_ray.events import Measured, RoundFinished, RunStarted, TaskSummary
+
+
+def lines(*events, level=1):
+    """What a view says of events."""
+    stream = io.StringIO()
+    with View(Console(file=stream, width=200), level) as view:
+        for event in events:
+            view(event)
+    return stream.getvalue().splitlines()
+
+
+def started(trials=0, planned=None):
+    task = TaskSummary("conv", 1, 1e9, trials, 1e-3 if trials else None)
+    return RunStarted("net", "{}", ("cpu:0",), (task,), planned, None, 0.0)
+
+
+def test_a_run_from_the_start_says_what_it_tunes():
+    assert lines(started()) == ["tuning net on cpu:0, 1 tasks ({})"]
+
+
+@pytest.mark.parametrize(
+    "trials, said", [(1, "going on from 1 trial of"), (7, "going on from 7 trials of")]
+)
+def test_a_run_that_goes_on_says_so(trials, said):
+    assert said in lines(started(trials, 32))[1]
+
+
+def test_a_spent_budget_is_told():
+    told = lines(started(32, 32))
+    assert told[1] == "going on from 32 trials of earlier calls"
+    assert "all trials of the budget were spent before" in told[2]
+
+
+def test_a_round_tells_all_trials_and_the_task_s():
+    measured = Measured("conv", Status.OK, 2e-3, "", "cpu:0", 1, 2e-3)
+    told = lines(started(), measured, RoundFinished("conv", 0, 65.0))
+    assert told[1].startswith("1:05  1 trial in all (")
+    assert "conv: 1 trial, best 2.0000 ms, 500.0 GFLOPS" in told[1]
+
+
+def test_a_quiet_view_says_nothing():
+    assert lines(started(7, 7), level=0) == []
