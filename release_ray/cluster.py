@@ -57,12 +57,13 @@ def connected(address: str | None) -> Iterator[None]:
         # Before anything that would have to be undone.
         _require_answer(existing)
     try:
-        with _signals_kept():
-            if existing is None:
-                _start_local(len(os.sched_getaffinity(0)))
-            else:
-                _join(existing)
-        yield
+        with _silent_daemons():
+            with _signals_kept():
+                if existing is None:
+                    _start_local(len(os.sched_getaffinity(0)))
+                else:
+                    _join(existing)
+            yield
     finally:
         ray.shutdown()
 
@@ -76,6 +77,21 @@ def _existing(address: str | None) -> str | None:
     """The address of the cluster to be joined; None where one is to be started."""
     address = address or os.environ.get("RAY_ADDRESS") or None
     return None if address == "local" else address
+
+
+@contextmanager
+def _silent_daemons() -> Iterator[None]:
+    """Keeps what Ray's daemons report, as a worker that died, off stdout: it carries results.
+
+    Ray prints it there in each driver, and has no option for it. Those concerned are told anyway.
+    """
+    from ray._private import worker
+
+    worker._worker_logs_enabled = False
+    try:
+        yield
+    finally:
+        worker._worker_logs_enabled = True
 
 
 @contextmanager

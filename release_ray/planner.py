@@ -242,13 +242,18 @@ class TaskPlanner:
             self.space,
             self._settings.cost_model.transfer,
         )
-        shipped = self._known_before
+        shipped = self._known_before()
         return np.concatenate([shipped[0], measured[0]]), np.concatenate([shipped[1], measured[1]])
 
-    @cached_property
     def _known_before(self) -> tuple[np.ndarray, np.ndarray]:
-        """Features and fitness of like operators that were measured before this run."""
-        at_most = self._settings.cost_model.prior
+        """Features and fitness of like operators that were measured before this run.
+
+        They show where to begin, and in the end would be in the way: the more has been measured of
+        the task itself, the fewer they are.
+        """
+        settings = self._settings.cost_model
+        forgotten = min(1.0, len(self._points) / settings.prior_until)
+        at_most = int(settings.prior * (1.0 - forgotten))
         return (self._prior() if at_most else Prior()).of(self.space, at_most)
 
     def _measured(self) -> np.ndarray:
@@ -264,9 +269,6 @@ class TaskPlanner:
         model.fit(
             np.concatenate([kin[0], self.space.features(points)]),
             np.concatenate([kin[1], fitness]),
-            np.concatenate(
-                [np.ones(len(kin[1])), np.full(len(fitness), self._settings.cost_model.own_weight)]
-            ),
         )
         return SearchState(
             space=self.space,

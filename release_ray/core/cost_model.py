@@ -22,12 +22,8 @@ class CostModel:
         self._seed = seed
         self._booster: xgboost.Booster | None = None
 
-    def fit(
-        self, features: np.ndarray, fitness: np.ndarray, weights: np.ndarray | None = None
-    ) -> None:
+    def fit(self, features: np.ndarray, fitness: np.ndarray) -> None:
         """Learns anew from `n x f` features and `n` fitness values, in the order given.
-
-        `weights` (`n`) say how much each counts; all the same without.
 
         Callers pass measurements in a canonical order: the subsample drawn depends on it.
         """
@@ -45,7 +41,7 @@ class CostModel:
                 "nthread": 1,
                 "seed": self._seed,
             },
-            xgboost.DMatrix(features, fitness, weight=weights, nthread=1),
+            xgboost.DMatrix(features, fitness, nthread=1),
             num_boost_round=settings.trees,
         )
 

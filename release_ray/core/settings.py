@@ -98,13 +98,15 @@ class CostModelSettings(Settings):
         ge=0,
         description="measurements of like tasks it learns from too; 0: of its task alone",
     )
-    own_weight: float = Field(
-        1.0, gt=0, description="how much more a measurement of the task counts than one of others"
-    )
     prior: int = Field(
         2048,
         ge=0,
         description="shipped measurements of like operators it learns from too; 0: none",
+    )
+    prior_until: int = Field(
+        64,
+        ge=1,
+        description="measurements of the task with which it has forgotten the shipped ones",
     )
 
 

@@ -41,3 +41,16 @@ def test_another_ray_on_the_cluster_is_one_line(monkeypatch):
         pass
     assert "Version mismatch: The cluster has: Ray: 2.9 This has: Ray: 3" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_ray_s_daemons_report_is_kept_off_stdout(capsys):
+    from ray._private.worker import print_to_stdstream
+
+    def report(line):
+        print_to_stdstream({"lines": [line], "pid": "raylet", "is_err": False}, False)
+
+    with cluster._silent_daemons():
+        report("a worker died")
+    assert capsys.readouterr().out == ""
+    report("of a Ray that is the user's own")
+    assert "the user's own" in capsys.readouterr().out
