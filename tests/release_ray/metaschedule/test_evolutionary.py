@@ -37,6 +37,7 @@ def state(sketches):
     )
 
 
+@pytest.mark.long
 def test_proposes_batches_until_they_are_measured(state):
     policy = policies.create("evolutionary", AgentSettings(model_calls=100), seed=0)
     first = policy.propose(state, 16)
