@@ -66,7 +66,8 @@ class PPOPolicy(Policy):
         calls = round(self.settings.fine_tune * self.settings.model_calls)
         first = unvisited(points, set())
         points, scores = points[first], scores[first]
-        best = np.argsort(-scores, kind="stable")[: self.settings.walkers]
+        # Where the agent saw fewer, the best are there twice: a small population breeds slowly.
+        best = np.resize(np.argsort(-scores, kind="stable"), self.settings.walkers)
         return evolve(state, points[best], scores[best], calls)
 
     def prepare(self) -> None:

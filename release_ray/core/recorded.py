@@ -31,7 +31,10 @@ class RecordedTask:
     @property
     def fitness(self) -> np.ndarray:
         """`n` float32 in [0, 1]: the best latency over each one's; 0 for failures."""
-        return (self.latency_s.min(initial=inf) / self.latency_s).astype(np.float32)
+        worked = np.isfinite(self.latency_s)
+        fitness = np.zeros(len(self.latency_s), np.float32)
+        fitness[worked] = self.latency_s[worked].min(initial=inf) / self.latency_s[worked]
+        return fitness
 
 
 def load(path: Path) -> list[RecordedTask]:

@@ -47,6 +47,12 @@ def test_fitness_is_of_the_best_and_none_for_a_failure():
     np.testing.assert_allclose(task.fitness[:-1], best / task.latency_s[:-1], rtol=1e-6)
 
 
+def test_a_task_of_failures_has_no_fitness():
+    task = recorded_task(5)
+    failed = RecordedTask("failed", task.space, task.points, np.full(5, np.inf))
+    np.testing.assert_array_equal(failed.fitness, np.zeros(5))
+
+
 def test_a_task_without_points_is_a_task(tmp_path):
     task = recorded_task()
     empty = RecordedTask("empty", task.space, task.points[:0], task.latency_s[:0])
