@@ -29,10 +29,8 @@ def opening(name: str, settings: AgentSettings, seed: int = 0) -> tuple[str, Pol
 
     Raises `InputError` as `create`.
     """
-    wanted = create(name, settings, seed)
-    if not wanted.slow_start:
-        return name, wanted
-    return OPENING, create(OPENING, settings, seed)
+    opener = OPENING if _class(name).slow_start else name
+    return opener, create(opener, settings, seed)
 
 
 def create(name: str, settings: AgentSettings, seed: int = 0) -> Policy:
@@ -40,4 +38,8 @@ def create(name: str, settings: AgentSettings, seed: int = 0) -> Policy:
 
     Raises `InputError` where there is no such policy.
     """
-    return find("policy", name, REGISTERED, Policy)(settings, seed)
+    return _class(name)(settings, seed)
+
+
+def _class(name: str) -> type[Policy]:
+    return find("policy", name, REGISTERED, Policy)

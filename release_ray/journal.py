@@ -179,11 +179,6 @@ class Journal:
         state.forget()
         self._count(state)
 
-    def settle(self, state: TaskState) -> None:
-        """Sets a task's best latency to what the finals, if it was in any, say of the winner."""
-        workload = state.planner.task.workload
-        state.best_s = self._history.best_s(workload.key, workload.target_json) or state.best_s
-
     def failures(self) -> Mapping[Status, int]:
         """How often each failure occurred, over all calls."""
         return self._history.failures()

@@ -231,8 +231,6 @@ class _Run:
                 self._parts.settings.measure,
                 self._tuner.submitted,
             )
-            for state in self._states:
-                self._journal.settle(state)
         stage("checking the best of each task against the unscheduled operator")
         winners = choose_winners(self._states, self._journal, pool)
         if not winners:

@@ -38,13 +38,11 @@ def show(
 
     with Records.open(WorkDir.existing(work_dir).records, create=False) as records:
         if csv:
-            history = records.everything()
+            seen = records.everything().all()
         else:
-            real, simulated = (records.history(simulated=kind) for kind in (False, True))
-            history = real if real.all() else simulated
-        found = [r for r in history.all() if fnmatchcase(r.task, task or "*")]
-        tasks = {} if csv else {r.task: (r.workload, r.target) for r in found}
-        best_s = {name: history.best_s(*key) for name, key in tasks.items()}
+            real, simulated = (records.history(simulated=kind).all() for kind in (False, True))
+            seen = real or simulated
+        found = [r for r in seen if fnmatchcase(r.task, task or "*")]
     if csv:
         write_csv(found, sys.stdout)
         return
@@ -60,7 +58,9 @@ def show(
     for name, mine in by_task.items():
         failed = [r for r in mine if not r.status.measured]
         messages = [f"{r.status.value}: {r.message}" for r in failed]
-        best = best_s[name]
+        # Of the search, as in the table of `tune`: the finals' latencies compare among themselves.
+        searched = [r.latency_s for r in mine if r.purpose is not Purpose.REMEASURE]
+        best = min(filter(None, searched), default=None)
         table.add_row(
             name,
             str(len(mine)),

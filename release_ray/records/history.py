@@ -77,14 +77,6 @@ class History:
             fastest[: len(near)] = [near[i] for i in order]
         return fastest[:count]
 
-    def best_s(self, workload: str, target: str) -> float | None:
-        """Latency of the best of a task, as the last finals measured it, else the search."""
-        best = self.best(workload, target)
-        if not best:
-            return None
-        final_s = self.finals(workload, target).get((best[0].sketch, best[0].decisions))
-        return final_s or best[0].latency_s
-
     def finalists(self, workload: str, target: str) -> list[Record]:
         """Candidates of a task of which any may be the best: the fastest, and those close to it."""
         finals = self.finals(workload, target)

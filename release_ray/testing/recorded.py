@@ -19,6 +19,18 @@ from release_ray.core.settings import CostModelSettings
 from release_ray.core.space import keys
 
 
+def regressor(share: float) -> xgboost.XGBRegressor:
+    """Learns a truth, slower than a search's own model; a tree sees a `share` of the data."""
+    return xgboost.XGBRegressor(
+        n_estimators=400,
+        max_depth=6,
+        learning_rate=0.05,
+        subsample=share,
+        colsample_bytree=share,
+        n_jobs=1,
+    )
+
+
 @dataclass(frozen=True)
 class RecordedLayer:
     """One recorded task, as a search comes upon it when a part of it is known."""
@@ -33,14 +45,7 @@ class RecordedLayer:
 
     def truth(self) -> Oracle:
         """What all measurements together say of any configuration."""
-        model = xgboost.XGBRegressor(
-            n_estimators=400,
-            max_depth=6,
-            learning_rate=0.05,
-            subsample=0.8,
-            colsample_bytree=0.8,
-            n_jobs=1,
-        )
+        model = regressor(0.8)
         model.fit(self._plain(self.task.points), self.task.fitness)
         return Oracle(self, model)
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import xgboost
 
+from policies.base import Policy
 from release_ray.core.prior import Prior
 from release_ray.core.recorded import RecordedTask
 from release_ray.core.settings import TuneSettings
@@ -26,6 +27,7 @@ from release_ray.core.statuses import Status
 from release_ray.measure.jobs import Workload
 from release_ray.planner import Candidate, Observation, TaskPlanner
 from release_ray.sketches import values_to_json
+from release_ray.testing.recorded import regressor
 from samplers.base import Sampler
 
 # A latency that is never reached stands for a failure where models learn.
@@ -33,6 +35,8 @@ _HOPELESS = 20.0
 _PARTS = 5
 # Rounds under way, as the tuner of one device has them.
 _LOOKAHEAD = 2
+# Deviation of the logarithm of a measured latency.
+_NOISE = 0.03
 
 
 class Surrogate:
@@ -69,14 +73,7 @@ class Surrogate:
 
 
 def _fit(rows: np.ndarray, values: np.ndarray) -> xgboost.XGBRegressor:
-    return xgboost.XGBRegressor(
-        n_estimators=400,
-        max_depth=6,
-        learning_rate=0.05,
-        subsample=0.7,
-        colsample_bytree=0.7,
-        n_jobs=1,
-    ).fit(rows, values)
+    return regressor(0.7).fit(rows, values)
 
 
 @dataclass
@@ -91,16 +88,14 @@ class Replay:
     settings: TuneSettings
     sampler: Sampler
     prior: Prior = Prior()
-    noise: float = 0.03
-    """Deviation of the logarithm of a measured latency."""
     curve: list[float] = field(default_factory=list)
     modelled: int = 0
     """Measurements that a model told."""
 
-    def run(self, policy: Any, trials: int, others: Sequence[TaskPlanner] = ()) -> TaskPlanner:
+    def run(self, policy: Policy, trials: int) -> TaskPlanner:
         """Searches until so many were measured, or nothing is left. Returns the planner."""
         planner = TaskPlanner(
-            as_task(self.surrogate.task),
+            _as_task(self.surrogate.task),
             self.settings,
             self.sampler,
             make_sketches=lambda task: _Schedules(self.surrogate.task),  # type: ignore[arg-type, return-value]
@@ -115,7 +110,7 @@ class Replay:
             limit = self.settings.sampler.max_clusters
             if planner.best_s is None:
                 limit = min(self.settings.first_batch, trials // 4)
-            plan = planner.plan(min(limit, trials - len(self.curve)), policy, others)
+            plan = planner.plan(min(limit, trials - len(self.curve)), policy)
             if not plan.candidates:
                 break
             under_way.append(self._measure(plan.candidates, rng))
@@ -132,7 +127,7 @@ class Replay:
         points = np.array([candidate.point for candidate in candidates])
         latency, recorded = self.surrogate.latency_s(points)
         self.modelled += int((~recorded).sum())
-        latency = latency * np.exp(self.noise * rng.standard_normal(len(latency)))
+        latency = latency * np.exp(_NOISE * rng.standard_normal(len(latency)))
         return [
             Observation(
                 candidate.sketch,
@@ -144,7 +139,7 @@ class Replay:
         ]
 
 
-def as_task(task: RecordedTask) -> Any:
+def _as_task(task: RecordedTask) -> Any:
     """A recorded task where one of a network is asked for."""
     return SimpleNamespace(
         name=task.name, workload=Workload(f"{task.name:>016}", task.name, "{}", "{}", 0.0)

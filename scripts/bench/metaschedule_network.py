@@ -9,7 +9,6 @@ import argparse
 import logging
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import tvm
@@ -39,10 +38,8 @@ def main() -> None:
         )
     )
     with tempfile.TemporaryDirectory() as directory:
-        tune = partial(
-            relax.pipeline.static_shape_tuning_pipeline, arguments.trials, target, directory
-        )
-        tuned = tune()(module)
+        tune = relax.pipeline.static_shape_tuning_pipeline(arguments.trials, target, directory)
+        tuned = tune(module)
     with target:
         tvm.compile(tuned, target=target).export_library(str(arguments.out))
 

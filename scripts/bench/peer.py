@@ -79,20 +79,17 @@ def summary(path: Path) -> dict[str, dict]:
 
 def time_ratio(ours: Course, peer: Course) -> float:
     """The peer's time for its trials over ours until one is as fast as its best."""
-    reached = ours.reaches(peer.best_s)
-    return peer.wall_s / (reached[0] if reached else ours.wall_s)
+    return peer.wall_s / ours.until(peer.best_s)[0]
 
 
 def searching_ratio(ours: Course, peer: Course) -> float:
     """The same without the start-up of either."""
-    reached = ours.reaches(peer.best_s)
-    return (peer.wall_s - peer.start_s) / ((reached[0] if reached else ours.wall_s) - ours.start_s)
+    return (peer.wall_s - peer.start_s) / (ours.until(peer.best_s)[0] - ours.start_s)
 
 
 def trials_ratio(ours: Course, peer: Course) -> float:
     """The peer's trials over ours until one is as fast as its best."""
-    reached = ours.reaches(peer.best_s)
-    return len(peer.trials) / (reached[1] if reached else len(ours.trials))
+    return len(peer.trials) / ours.until(peer.best_s)[1]
 
 
 def quality_at_equal_time(ours: Course, peer: Course) -> float:

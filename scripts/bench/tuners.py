@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from math import inf
 from pathlib import Path
@@ -29,18 +29,18 @@ def release_ray(
     *,
     trials: int,
     seed: int,
-    settings: Mapping[str, Any] | None = None,
-    tasks: Sequence[str] = ("conv2d*",),
+    settings: Mapping[str, Any],
 ) -> Course:
     """`release-ray tune` with the settings given and its defaults, in a fresh work dir.
+
+    Of the network the convolutions are tuned.
 
     The course begins with the process and leaves out what follows the search.
     """
     command = [*RELEASE_RAY, "tune", str(network), "--work-dir", str(work_dir), "--json"]
-    command += [part for glob in tasks for part in ("--tasks", glob)]
-    command += ["--trials", str(trials), "--seed", str(seed)]
+    command += ["--tasks", "conv2d*", "--trials", str(trials), "--seed", str(seed)]
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        yaml.safe_dump(dict(settings or {}), file)
+        yaml.safe_dump(dict(settings), file)
         file.flush()
         begun = time.time()
         subprocess.run(
@@ -73,7 +73,7 @@ def metaschedule(task: Mapping[str, str], *, trials: int, seed: int) -> Course:
     )
 
 
-def task_of(work_dir: Path, prefix: str = "conv2d") -> dict[str, str]:
-    """The first task of a work dir whose name begins so."""
+def task_of(work_dir: Path) -> dict[str, str]:
+    """The first convolution of a work dir."""
     tasks = json.loads(WorkDir(work_dir).tasks.read_text())
-    return next(task for task in tasks if task["name"].startswith(prefix))
+    return next(task for task in tasks if task["name"].startswith("conv2d"))

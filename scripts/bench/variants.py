@@ -155,12 +155,12 @@ def summary(path: Path) -> dict[str, dict]:
     figures: dict[str, dict] = {}
     for variant in dict.fromkeys(name for c in contests for name in c):
         pairs = [(c[variant], c[BASE]) for c in contests if variant in c]
-        reached = [(mine.reaches(base.best_s), mine, base) for mine, base in pairs]
+        until = [(mine.until(base.best_s), base) for mine, base in pairs]
         figures[variant] = {
-            "time": mean([b.wall_s / (r[0] if r else m.wall_s) for r, m, b in reached]),
-            "trials": mean([len(b.trials) / (r[1] if r else len(m.trials)) for r, m, b in reached]),
+            "time": mean([base.wall_s / seconds for (seconds, _), base in until]),
+            "trials": mean([len(base.trials) / trials for (_, trials), base in until]),
             "quality": mean([base.best_s / mine.best_s for mine, base in pairs]),
-            "reached": sum(r is not None for r, *_ in reached) / len(reached),
+            "reached": sum(mine.best_s <= base.best_s for mine, base in pairs) / len(pairs),
         }
     return figures
 

@@ -59,7 +59,7 @@ TAKEN |= {(128, 56, 256), (256, 56, 256)}
 
 
 def draw(seed: int) -> list[Convolution | Dense]:
-    """The operators, in an order in which kinds alternate."""
+    """The operators, in a random order."""
     rng = np.random.default_rng(seed)
     drawn: list[Convolution | Dense] = []
     kernels = [int(rng.choice(KERNELS)) for _ in range(CONVOLUTIONS)] + [1] * POINTWISE

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from program import Program, records, result, run, trials
 
-from release_ray.cli import KEPT
+KEPT = "interrupted; everything measured is kept, the same command goes on from there"
 
 pytestmark = pytest.mark.long
 

@@ -188,24 +188,6 @@ def test_wrong_results_make_the_next_best_win(records):
     assert (state.best_s, state.curve) == (None, [])
 
 
-def test_finals_decide_what_a_task_s_best_is(records):
-    state, _ = states()
-    written = journal(records)
-    for seed, latency_s in enumerate((2e-3, 1e-3, 1.1e-3)):
-        written.write(measured(state, seed, latency_s=latency_s))
-    state.best_s = 1e-3
-    written.settle(state)
-    assert state.best_s == 1e-3, "no finals were held"
-    for seed, latency_s in ((1, 1.5e-3), (2, 1.2e-3)):
-        trial = measured(state, seed).candidate
-        (record,) = [
-            r for r in written.best(state.planner.task, 5) if r.decisions == trial.decisions
-        ]
-        written.write_final(record, measured(state, seed, latency_s=latency_s).outcome)
-    written.settle(state)
-    assert state.best_s == 1.2e-3
-
-
 def test_a_run_says_how_it_ended(records):
     written = journal(records)
     (run,) = records.history(simulated=False).runs()

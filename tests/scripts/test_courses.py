@@ -59,3 +59,8 @@ def test_means_are_geometric_and_within_their_interval(courses):
     assert low <= 2.0 <= high
     assert figure["contests"] == 2
     assert courses.mean([3.0, 3.0])["interval"] == [3.0, 3.0]
+
+
+def test_a_tuner_that_never_gets_there_counts_as_at_its_end(course):
+    assert course.until(2e-3) == (12.0, 3)
+    assert course.until(0.5e-3) == (15.0, 4)

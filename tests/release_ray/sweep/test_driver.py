@@ -20,6 +20,8 @@ CONTENT = {
     "networks": ["tiny"],
     "devices": "sim:2",
     "budget": {"trials_per_task": 6},
+    # What was measured on hardware says nothing of a simulated landscape.
+    "cost_model": {"prior": 0},
     "space": {
         "policy": {"choice": ["random"]},
         "seed": {"grid": [1, 2, 1]},
@@ -64,7 +66,7 @@ def test_every_run_is_over_and_has_reported(swept):
         last = row.entry.last
         assert last.trials == len(trials(folder, row.run.name)) > 0
         # Half of a tiny network's time is untuned operators' at first, and some is saved.
-        assert last.speedup > 0 and last.latency_ms > 0 and last.wall_s > 0
+        assert last.speedup > 1 and last.latency_ms > 0 and last.wall_s > 0
     assert outcome.rows[0].entry.status == "done"
 
 
