@@ -181,19 +181,17 @@ class Tuner:
     # -- the loop ---------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Returns when the run ends; results are in the states and with the recorder.
-
-        On an interrupt what the pool has finished is still taken in.
-        """
+        """Returns when the run ends; results are in the states and with the recorder."""
         self.begin()
         try:
             self._run()
             self._drain()
-        except KeyboardInterrupt:
-            self._collect(0.0)
-            raise
         finally:
             self.close()
+
+    def rescue(self) -> None:
+        """Takes in what the pool has finished when `run` was interrupted."""
+        self._collect(0.0)
 
     def begin(self) -> None:
         """Starts to plan the first round ahead of `run`, while the devices come up."""

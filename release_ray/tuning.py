@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import policies
 from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.core.errors import Interrupted, WorkFailed
+from release_ray.core.prior import Prior, shipped
 from release_ray.core.settings import TuneSettings
 from release_ray.database import write_database
 from release_ray.deploy import Deployment, choose_winners, deploy
@@ -95,9 +97,11 @@ class _Run:
         settings, prepared = parts.settings, parts.prepared
         self._parts = parts
         self._journal = journal
+        # What hardware has measured tells nothing of latencies that are made up.
+        prior = Prior if parts.kind.simulated else shipped
         self._states = [
             TaskState(
-                TaskPlanner(task, settings, parts.sampler),
+                TaskPlanner(task, settings, parts.sampler, prior=prior),
                 task.weight,
                 task.flops,
                 tuned=task.name in prepared.chosen,
@@ -140,7 +144,7 @@ class _Run:
             self._parts.pool.ready()
             self._announce()
             self._progress.began()
-            self._tuner.run()
+            self._tune()
             self._parts.after_round(self._states)
             self._progress.update(tuning=True)
             self._checkpoint()
@@ -165,6 +169,16 @@ class _Run:
             if self._tuner.policy is not None:
                 self._tuner.policy.close()
         return self._end("done", deployment)
+
+    def _tune(self) -> None:
+        try:
+            self._tuner.run()
+        except KeyboardInterrupt:
+            # A Ray that dies of the same signal has no more results, and may end this process.
+            self._progress.write("interrupted")
+            with suppress(WorkFailed):
+                self._tuner.rescue()
+            raise
 
     def _announce(self) -> None:
         prepared, budget = self._parts.prepared, self._parts.settings.budget

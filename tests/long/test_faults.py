@@ -104,6 +104,22 @@ def test_three_seconds_are_enough_to_stop_as_ray_stops_a_job(started, tmp_path):
     assert "Traceback" not in program.err
 
 
+def test_a_shutdown_that_ends_ray_at_the_same_time_keeps_everything(started, tmp_path):
+    """SIGTERM to every process, as a batch system or a host going down sends it."""
+    work = tmp_path / "work"
+    program = started("tune", "tiny", "--work-dir", work, "--trials", BUDGET)
+    program.until(lambda: len(trials(work)) >= 8)
+    for process in program.processes():
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    program.ends(timeout_s=20)
+    assert program.leaves_nothing() == []
+    ended = result(work)
+    assert ended["status"] == "interrupted"
+    assert 8 <= ended["trials"] <= len(trials(work)) < BUDGET
+    assert "Traceback" not in program.err
+
+
 def is_worker(process):
     """Whether a process builds or measures."""
     with suppress(psutil.Error):

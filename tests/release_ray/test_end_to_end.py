@@ -197,6 +197,14 @@ def test_simulated_and_real_records_never_mix(tuned, tmp_path):
         assert sum(records.history(simulated=False).trials().values()) == before
 
 
+def test_what_hardware_has_measured_is_no_opening_on_simulated_devices(ray_local, tmp_path):
+    settings = {"tasks": ["conv2d_add_relu"], "policy": "genetic", "devices": "sim:1"}
+    release_ray.tune("tiny", work_dir=tmp_path / "work", trials_per_task=24, **settings)
+    policies = rows(tmp_path / "work", "round, policy")
+    assert {policy for number, policy in policies if number == 0} == {"random"}
+    assert {policy for _, policy in policies} == {"random", "genetic"}
+
+
 def test_nothing_measurable_is_a_failure_that_says_why(ray_local, tmp_path):
     with pytest.raises(WorkFailed, match=r"nothing is called best: \d+x simulated build error"):
         release_ray.tune(

@@ -20,8 +20,6 @@ CONTENT = {
     "networks": ["tiny"],
     "devices": "sim:2",
     "budget": {"trials_per_task": 6},
-    # What was measured on hardware says nothing of a simulated landscape.
-    "cost_model": {"prior": 0},
     "space": {
         "policy": {"choice": ["random"]},
         "seed": {"grid": [1, 2, 1]},
