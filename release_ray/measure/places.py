@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -21,6 +22,10 @@ from release_ray.measure.trackers import BoardAddress
 
 _FLUSH = {"cpu": "cache_flush_cpu_non_first_arg", "cuda": "l2_cache_flush_cuda"}
 
+_FILL = "tvm.contrib.random.random_fill_for_measure"
+# Others may be indices, which are not to lead out of bounds.
+_FILLED = ("float16", "float32", "float64")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -29,7 +34,7 @@ class Place:
     device: tvm.runtime.Device
     load: Callable[[Artifact], tvm.runtime.Module]
     tensor: Callable[[int, tuple[int, ...], str], tvm.runtime.Tensor]
-    """`values(index, shape, dtype)` on the device."""
+    """Random numbers to time a kernel with, from (index, shape, dtype)."""
     flush: str
     """The function of TVM's runtime there that empties the caches."""
     remote: bool = False
@@ -59,10 +64,25 @@ def opened(device: str, limit_s: float) -> Iterator[Place]:
             session.upload(str(path))
             return session.load_module(Path(path).name)
 
+    fill = _filler(session)
+
     def tensor(index: int, shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
-        return tvm.runtime.tensor(values(index, shape, dtype), where)
+        if fill is None or dtype not in _FILLED:
+            return tvm.runtime.tensor(values(index, shape, dtype), where)
+        # Megabytes of weights would go through the network for every candidate.
+        empty = tvm.runtime.empty(shape, dtype, where)
+        fill(empty)
+        return empty
 
     yield Place(where, load, tensor, _FLUSH[address.kind], remote=True)
+
+
+def _filler(session: Any) -> Callable[[tvm.runtime.Tensor], None] | None:
+    """What fills tensors on a board; None where its runtime has no such thing."""
+    try:
+        return session.get_function(_FILL)
+    except AttributeError:
+        return None
 
 
 def _load(artifact: Artifact) -> tvm.runtime.Module:

@@ -6,11 +6,14 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from program import records, result, run
 
 from release_ray.core.errors import InputError
 from release_ray.measure.devices import expand
+from release_ray.measure.kernels import values
+from release_ray.measure.places import opened
 
 pytestmark = pytest.mark.long
 
@@ -90,6 +93,15 @@ def test_a_task_is_tuned_on_a_board(tracker, tmp_path):
     database = (work / "database_tuning_record.json").read_text().splitlines()
     assert database and all(json.loads(line) for line in database)
     assert not (work / "model.so").exists()
+
+
+def test_what_a_kernel_is_timed_with_is_made_on_the_board(tracker):
+    with opened(f"rpc://{tracker}/{KEY}?cpu", limit_s=60.0) as place:
+        numbers = place.tensor(0, (64, 3), "float32").numpy()
+        indices = place.tensor(1, (64,), "int64").numpy()
+    assert np.isfinite(numbers).all() and len(np.unique(numbers)) > 1
+    assert not np.array_equal(numbers, values(0, (64, 3), "float32"))
+    assert set(indices) == {0, 1}
 
 
 def test_the_board_has_a_canary(tracker, tmp_path):
