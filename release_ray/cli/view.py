@@ -110,7 +110,7 @@ class View:
             event.time_budget_s,
         )
         self._header = f"{event.network} on {', '.join(event.devices)}"
-        self._say(f"tuning {self._header}, {len(event.tasks)} tasks ({event.target})")
+        self._say(f"tuning {self._header}, {_count(len(event.tasks), 'task')} ({event.target})")
         if trials:
             self._say(f"going on from {_count(trials, 'trial')} of earlier calls")
         if event.trials_planned is not None and trials >= event.trials_planned:
@@ -141,7 +141,7 @@ class View:
         self._say(
             f"{_clock(event.seconds)}  {_count(self._totals.trials, 'trial')} in all "
             f"({self._totals.rate:.2f}/s)  {task.name}: {_count(task.trials, 'trial')}, best "
-            f"{_milliseconds(task.best_s)} ms, {_gflops(task)} GFLOPS"
+            f"{_milliseconds(task.best_s)} ms" + (f", {_gflops(task)} GFLOPS" if task.flops else "")
         )
 
     def _say(self, line: str) -> None:
@@ -192,7 +192,8 @@ def _milliseconds(seconds: float | None) -> str:
 
 
 def _gflops(task: TaskSummary) -> str:
-    return f"{task.flops / task.best_s / 1e9:.1f}" if task.best_s else "–"
+    """Of an operator that computes nothing, as a transpose, it would say nothing."""
+    return f"{task.flops / task.best_s / 1e9:.1f}" if task.best_s and task.flops else "–"
 
 
 def _clock(seconds: float) -> str:

@@ -19,13 +19,13 @@ def lines(*events, level=1):
     return stream.getvalue().splitlines()
 
 
-def started(trials=0, planned=None):
-    task = TaskSummary("conv", 1, 1e9, trials, 1e-3 if trials else None)
+def started(trials=0, planned=None, flops=1e9):
+    task = TaskSummary("conv", 1, flops, trials, 1e-3 if trials else None)
     return RunStarted("net", "{}", ("cpu:0",), (task,), planned, None, 0.0)
 
 
 def test_a_run_from_the_start_says_what_it_tunes():
-    assert lines(started()) == ["tuning net on cpu:0, 1 tasks ({})"]
+    assert lines(started()) == ["tuning net on cpu:0, 1 task ({})"]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,12 @@ def test_a_round_tells_all_trials_and_the_task_s():
     told = lines(started(), measured, RoundFinished("conv", 0, 65.0))
     assert told[1].startswith("1:05  1 trial in all (")
     assert "conv: 1 trial, best 2.0000 ms, 500.0 GFLOPS" in told[1]
+
+
+def test_an_operator_that_computes_nothing_has_no_gflops():
+    measured = Measured("conv", Status.OK, 2e-3, "", "cpu:0", 1, 2e-3)
+    told = lines(started(flops=0.0), measured, RoundFinished("conv", 0, 65.0))
+    assert told[1].endswith("conv: 1 trial, best 2.0000 ms")
 
 
 def test_a_quiet_view_says_nothing():
