@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from release_ray.core.errors import InputError
-from release_ray.measure.hosts import Host, cluster_hosts, this_host
+from release_ray.measure.hosts import Host, answers, cluster_hosts, this_host
 
-_REACH_S = 5.0
 _REMEDY = "start one with `ray start --head`, or leave --address out to use this host alone"
 _OBJECT_STORE_BYTES = 256 * 2**20
 
@@ -56,16 +54,17 @@ def connected(address: str | None) -> Iterator[None]:
     if existing is not None:
         # Before anything that would have to be undone.
         _require_answer(existing)
-    try:
-        with _silent_daemons():
+    with _silent_daemons():
+        try:
             with _signals_kept():
                 if existing is None:
                     _start_local(len(os.sched_getaffinity(0)))
                 else:
                     _join(existing)
             yield
-    finally:
-        ray.shutdown()
+        finally:
+            # The last workers die here, and that is reported too.
+            ray.shutdown()
 
 
 def stage(address: str | None) -> str:
@@ -147,14 +146,5 @@ def _join(address: str) -> None:
 
 def _require_answer(address: str) -> None:
     """Raises `InputError` where nobody listens; Ray itself would wait for a minute."""
-    if "://" not in address and ":" in address and not _answers(address):
+    if "://" not in address and ":" in address and not answers(address):
         raise InputError(f"no Ray cluster answers at {address}: {_REMEDY}")
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), _REACH_S):
-            return True
-    except (OSError, ValueError):
-        return False

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ValidationError
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
 
+_ALIKE = 0.55
+"""How alike two names are, at least, of which one may be mistyped for the other."""
+
 
 def load_settings(path: Path | None, overrides: Mapping[str, object]) -> TuneSettings:
     """Defaults, then the file, then the overrides (dotted names such as `agent.lr`).
@@ -51,9 +54,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise InputError(f"{path}: settings are `name: value` pairs, as `policy: ppo`")
     data: dict[str, Any] = {}
+    leaves = [leaf for name, value in loaded.items() for leaf in _leaves(str(name), value)]
+    for leaf in leaves:
+        if leaves.count(leaf) > 1:
+            raise InputError(f"{path}: {leaf} is given twice")
     for name, value in loaded.items():
         put(data, str(name), value)
     return data
+
+
+def _leaves(name: str, value: object) -> list[str]:
+    """The dotted names that a mapping, or a dotted name, sets; a section by name alone, its name.
+
+    What is inside `space` are names of settings already, each with its own form.
+    """
+    if isinstance(value, Mapping) and name != "space":
+        return [leaf for key, inner in value.items() for leaf in _leaves(f"{name}.{key}", inner)]
+    field = TuneSettings.model_fields.get(name)
+    group = field and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    return [f"{name}.name" if group else name]
 
 
 class _Loader(yaml.SafeLoader):
@@ -139,10 +158,13 @@ def explain(error: ValidationError, model: type[BaseModel], also: Sequence[str] 
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = [*names(model), *model.model_fields, *also]
-        near = difflib.get_close_matches(name, known, 1, 0.5) or difflib.get_close_matches(
-            name.rsplit(".", 1)[-1], [k.rsplit(".", 1)[-1] for k in known], 1, 0.5
+        last = name.rsplit(".", 1)[-1]
+        near = difflib.get_close_matches(name, known, 1, _ALIKE) or difflib.get_close_matches(
+            last, [k.rsplit(".", 1)[-1] for k in known], 1, _ALIKE
         )
         hint = f"did you mean {near[0]}?" if near else "see --print-config for all of them"
         return f"unknown setting {name}; {hint}"
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "too_short":
+        message = "must not be empty"
     return f"setting {name}: {message[0].lower()}{message[1:]} (given: {first['input']!r})"

@@ -15,7 +15,7 @@ from release_ray.rebuild import best_entries
 from release_ray.records import Record, Records, now
 from release_ray.sketches import Sketches
 from release_ray.tasks import Task, load_tasks
-from release_ray.workdir import WorkDir
+from release_ray.workdir import WorkDir, require_folder
 
 POLICY = "import"
 """What the records say where other records name their search policy."""
@@ -32,6 +32,7 @@ class Imported:
 def export_database(work_dir: Path, directory: Path) -> int:
     """Writes a work dir's best records as MetaSchedule's two files; returns their number."""
     workdir = WorkDir.existing(work_dir)
+    require_folder(directory, "name another with -o")
     with Records.open(workdir.records, create=False) as records:
         entries = best_entries(load_tasks(workdir.tasks), records)
     write_database(directory, entries)

@@ -50,7 +50,10 @@ def prepare(network: str, settings: TuneSettings, devices: Sequence[DeviceSpec])
             f"network {network!r} cannot be prepared: TVM's passes fail: {first_line(error)}"
         ) from error
     if not tasks:
-        raise InputError(f"network {network!r} has no operator to tune: it computes nothing")
+        raise InputError(
+            f"network {network!r} has no operator to tune: whatever it computes is no loop nest"
+            " that TVM could schedule"
+        )
     chosen = frozenset(task.name for task in select(tasks, settings.tasks))
     return Prepared(loaded, module, target, tuple(tasks), chosen)
 

@@ -21,7 +21,7 @@ from release_ray.replay import replayed
 from release_ray.sketches import Sketches
 from release_ray.targets import back_end, target_json
 from release_ray.tasks import Task
-from release_ray.workdir import Identity, WorkDir
+from release_ray.workdir import Identity, WorkDir, require_file
 
 
 def best_entries(tasks: Sequence[Task], records: Records) -> list[Entry]:
@@ -45,6 +45,7 @@ def compile_from(network: str, settings: TuneSettings, work_dir: Path, output: P
     Raises `InputError` where the work dir is another network's or holds no measurement.
     """
     networks.check(network)
+    require_file(output)
     owner = WorkDir.existing(work_dir).identity
     if settings.target == TuneSettings().target and owner.network == Path(network).stem:
         # What it was tuned for, which need not be this machine.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from release_ray import cluster, networks, tvm_setup
 from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.configuration import check_search, load_settings
+from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
 from release_ray.events import Listener, Stage
 from release_ray.measure.devices import expand
@@ -191,7 +192,12 @@ def _start(
 
         prepared = prepare.prepare(network, settings, devices)
         # What could not be compared in the end is told before hours are spent.
-        prepared.network.reference(prepared.network.example_inputs(settings.seed))
+        try:
+            prepared.network.reference(prepared.network.example_inputs(settings.seed))
+        except MemoryError as error:
+            raise InputError(
+                f"network {network!r} does not fit into memory ({error}): make its inputs smaller"
+            ) from None
         return prepared
 
     loader = stack.enter_context(ThreadPoolExecutor(1, "load"))

@@ -159,4 +159,6 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def _told(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return " ".join(str(error).split()) or type(error).__name__

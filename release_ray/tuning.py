@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import policies
 from release_ray.accounting import CpuMeter, Stopwatch
-from release_ray.core.errors import Interrupted, WorkFailed
+from release_ray.core.errors import InputError, Interrupted, WorkFailed
 from release_ray.core.prior import Prior, shipped
 from release_ray.core.settings import TuneSettings
 from release_ray.database import write_database
@@ -21,6 +21,7 @@ from release_ray.measure.devices import device_kind
 from release_ray.measure.devices.base import DeviceKind
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
+from release_ray.networks.files import first_line
 from release_ray.planner import TaskPlanner
 from release_ray.prepare import Prepared
 from release_ray.progress import Progress, Status
@@ -179,6 +180,9 @@ class _Run:
             with suppress(WorkFailed):
                 self._tuner.rescue()
             raise
+        except InputError:
+            self._end("failed")
+            raise
 
     def _announce(self) -> None:
         prepared, budget = self._parts.prepared, self._parts.settings.budget
@@ -203,7 +207,14 @@ class _Run:
         policy = policies.create(settings.policy, settings.agent, settings.seed)
         policy.prepare()
         if not self._parts.anew:
-            policy.restore(self._parts.workdir.checkpoints)
+            checkpoints = self._parts.workdir.checkpoints
+            try:
+                policy.restore(checkpoints)
+            except Exception as error:  # what a damaged file may raise is anybody's guess
+                raise InputError(
+                    f"{checkpoints} cannot be taken up ({first_line(error)}): delete it, and the"
+                    " agent begins anew; or go back to the agent's settings that it was made with"
+                ) from error
         return policy
 
     def _record(self, recorded: Recorded) -> None:
@@ -221,13 +232,13 @@ class _Run:
         self._parts.after_round(self._states)
 
     def _checkpoint(self) -> None:
-        checkpoints = self._parts.workdir.checkpoints
-        if self._tuner.policy is not None:
-            self._tuner.policy.save(checkpoints)
-        models = checkpoints / "cost_model"
-        models.mkdir(exist_ok=True)
-        for state in self._states:
-            state.planner.save(models)
+        with self._parts.workdir.new_checkpoints() as checkpoints:
+            if self._tuner.policy is not None:
+                self._tuner.policy.save(checkpoints)
+            models = checkpoints / "cost_model"
+            models.mkdir(exist_ok=True)
+            for state in self._states:
+                state.planner.save(models)
 
     def _deploy(self) -> Deployment | None:
         """Leaves the database, and where devices run whole networks the checked library."""

@@ -17,7 +17,7 @@ from release_ray.core.errors import InputError
 RECORDS = "records.db"
 LOCK = ".lock"
 TEMPORARY = ".writing-"
-SCRATCH = ".deploy-"
+SCRATCH = ".scratch-"
 SWEEP = "sweep.json"
 """With it a folder is a sweep's."""
 _IDENTITY = "workdir.json"
@@ -59,6 +59,7 @@ class WorkDir:
         `claim` does.
         """
         with _explained(path):
+            require_folder(path, "choose another --work-dir")
             path.mkdir(parents=True, exist_ok=True)
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -153,6 +154,23 @@ class WorkDir:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
             self.checkpoints.mkdir()
 
+    @contextmanager
+    def new_checkpoints(self) -> Iterator[Path]:
+        """A copy of the checkpoints to write into; it takes their place when the block is left.
+
+        So that a run which is killed meanwhile leaves the old ones, or none, but no broken ones.
+        """
+        with _explained(self.checkpoints):
+            scratch = Path(tempfile.mkdtemp(dir=self.path, prefix=SCRATCH))
+            old, new = scratch / "old", scratch / "new"
+            try:
+                shutil.copytree(self.checkpoints, new)
+                yield new
+                self.checkpoints.replace(old)
+                new.replace(self.checkpoints)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+
     def claim(self, identity: Identity) -> None:
         """Makes it that network's and target's, if it is nobody's, and makes its folders.
 
@@ -173,6 +191,18 @@ class WorkDir:
         with _explained(self.path):
             for folder in (self.checkpoints, self.logs):
                 folder.mkdir(exist_ok=True)
+
+
+def require_file(path: Path) -> None:
+    """Raises `InputError` where something stands that no file is to replace, such as a device."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no file, and is not replaced by one: name another")
+
+
+def require_folder(path: Path, remedy: str) -> None:
+    """Raises `InputError` where something stands that is no folder."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is not a folder: {remedy}")
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

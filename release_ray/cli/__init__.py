@@ -54,7 +54,17 @@ def serve(program: Callable[[], int]) -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit status. Errors are one line on stderr."""
-    return explained(lambda: _command(arguments))
+    return explained(lambda: _command(_given(arguments)))
+
+
+def _given(arguments: list[str]) -> list[str]:
+    """The arguments. Raises `InputError` for an empty one, as an unset variable leaves it."""
+    for place, argument in enumerate(arguments):
+        option, _, value = argument.partition("=")
+        if not argument or (option.startswith("--") and argument.endswith("=") and not value):
+            before = f" after {arguments[place - 1]}" if place and not argument else f" {option}"
+            raise InputError(f"the argument{before} is empty: is a variable unset?")
+    return arguments
 
 
 def _command(arguments: list[str]) -> int:

@@ -9,7 +9,7 @@ import typer
 
 from release_ray.cli import options
 from release_ray.cli.view import View, tasks_table
-from release_ray.configuration import load_settings, to_yaml
+from release_ray.configuration import check_search, load_settings, to_yaml
 from release_ray.core.errors import Interrupted, WorkFailed
 from release_ray.core.settings import TuneSettings
 from release_ray.events import TaskSummary
@@ -30,7 +30,10 @@ def tune(
         str | None, typer.Option(help="Active time in all: 90s, 10m, 2h.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="ppo, random, or module:Class. \\[default: ppo]")
+        str | None,
+        typer.Option(
+            help="ppo, annealing, genetic, evolutionary, random, or module:Class. \\[default: ppo]"
+        ),
     ] = None,
     sampler: Annotated[
         str | None, typer.Option(help="adaptive, greedy, or module:Class. \\[default: adaptive]")
@@ -78,6 +81,7 @@ def tune(
         },
     )
     if print_config:
+        check_search(settings)
         print(to_yaml(settings), end="")
         return 0
     return tune_network(

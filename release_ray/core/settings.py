@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PositiveInt,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -25,6 +26,15 @@ class Settings(BaseModel):
     """Base of all settings: frozen, and an unknown name is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        # To pydantic, as to Python, true is 1.
+        asked = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and asked is not bool:
+            raise ValueError("true and false are no value of it")
+        return value
 
 
 def duration_s(text: str) -> float:
@@ -86,7 +96,7 @@ class CostModelSettings(Settings):
     """Gradient-boosted trees (paper's code: depth 3, eta 0.3, gamma 1e-4)."""
 
     trees: int = Field(200, ge=1)
-    depth: int = Field(6, ge=1)
+    depth: int = Field(6, ge=1, le=30)
     eta: float = Field(0.1, gt=0, le=1)
     gamma: float = Field(1e-4, ge=0)
     min_child_weight: float = Field(1.0, ge=0)
@@ -157,7 +167,7 @@ class TuneSettings(Settings):
     sampler: SamplerSettings = SamplerSettings()
     tasks: tuple[str, ...] = Field((), description="globs of task names; empty: all")
     devices: str = "auto"
-    builders: int | None = Field(None, ge=1)
+    builders: int | None = Field(None, ge=1, le=10_000)
     seed: int = Field(0, ge=0, lt=2**31)
     first_batch: int = Field(
         16, ge=1, description="the first round: random where nothing like the task is known"

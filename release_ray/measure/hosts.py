@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ from release_ray.core.errors import InputError
 from release_ray.measure.gpus import LIBRARY
 
 _PROBE_TIMEOUT_S = 60.0
+_REACH_S = 5.0
 _INSTALL_TIMEOUT_S = 1800.0
 """A node may have to install a job's packages before it can answer."""
 
@@ -49,6 +51,16 @@ class Host:
     """Ray's id of the node; empty where Ray has only this one."""
     compiler: str = ""
     """What compiles and runs kernels there, with its versions."""
+
+
+def answers(address: str) -> bool:
+    """Whether somebody listens at a `host:port`."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _REACH_S):
+            return True
+    except (OSError, ValueError, OverflowError):
+        return False
 
 
 def this_host(node: str = "", gpus: int | None = None) -> Host:

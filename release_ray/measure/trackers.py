@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from release_ray.core.errors import InputError
+from release_ray.measure.hosts import answers
 
 FORM = "rpc://host:port/key"
+_LAST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class BoardAddress:
         if match is None:
             raise InputError(f"devices: cannot read {text}; write {FORM}")
         host, port, key, kind = match.groups()
+        if int(port) > _LAST_PORT:
+            raise InputError(f"devices: {text}: ports end at {_LAST_PORT}")
         return cls(host, int(port), key, kind or "cpu")
 
     def boards(self) -> int:
@@ -53,9 +57,12 @@ class BoardAddress:
         from tvm.rpc import connect_tracker
 
         try:
-            return connect_tracker(self.host, self.port)
-        except (OSError, RuntimeError) as error:
-            raise InputError(
-                f"devices: no RPC tracker answers at {self.host}:{self.port} ({error}); start one"
-                f" with python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port {self.port}"
-            ) from None
+            # TVM asks again and again, for minutes.
+            if answers(f"{self.host}:{self.port}"):
+                return connect_tracker(self.host, self.port)
+        except (OSError, RuntimeError):
+            pass  # it has just gone, or is something else
+        raise InputError(
+            f"devices: no RPC tracker answers at {self.host}:{self.port}; start one with"
+            f" python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port {self.port}"
+        )

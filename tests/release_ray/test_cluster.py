@@ -43,12 +43,23 @@ def test_another_ray_on_the_cluster_is_one_line(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_what_ray_s_daemons_report_is_kept_off_stdout(capsys):
+def report(line):
+    """What Ray's listener does with what a daemon reports."""
     from ray._private.worker import print_to_stdstream
 
-    def report(line):
-        print_to_stdstream({"lines": [line], "pid": "raylet", "is_err": False}, False)
+    print_to_stdstream({"lines": [line], "pid": "raylet", "is_err": False}, False)
 
+
+def test_what_is_reported_while_ray_ends_is_kept_off_stdout_too(monkeypatch, capsys):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: report("a worker died"))
+    with cluster.connected("local"):
+        report("a worker died")
+    assert capsys.readouterr().out == ""
+
+
+def test_what_ray_s_daemons_report_is_kept_off_stdout(capsys):
     with cluster._silent_daemons():
         report("a worker died")
     assert capsys.readouterr().out == ""

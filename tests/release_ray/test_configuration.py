@@ -47,6 +47,11 @@ def test_printed_settings_read_back_the_same(tmp_path):
         ("policy: ppo\npolicy.lr: 3", "setting policy"),
         ("seed: 1\nseed: 2", "line 2: seed is given twice"),
         ("agent: {lr: 0.1, lr: 0.2}", "lr is given twice"),
+        ("agent.lr: 0.1\nagent: {lr: 0.2}", "agent.lr is given twice"),
+        ("sampler: greedy\nsampler.name: adaptive", "sampler.name is given twice"),
+        ("seed: true", "setting seed: true and false are no value of it"),
+        ("cost_model.depth: 1000000", "setting cost_model.depth"),
+        ("a: 1", "unknown setting a; see --print-config"),
     ],
 )
 def test_a_bad_file_is_one_line_that_names_it_and_the_setting(tmp_path, text, message):

@@ -1,6 +1,7 @@
 """The whole pipeline on the smallest built-in network: from its name to a checked library."""
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def test_it_leaves_what_it_promises(tuned):
     promised = """records.db result.json database_workload.json database_tuning_record.json
     model.so checkpoints logs"""
     assert {path.name for path in work_dir.iterdir()} >= set(promised.split())
-    assert not [path for path in work_dir.iterdir() if "deploy" in path.name]
+    assert not [path for path in work_dir.iterdir() if "scratch" in path.name]
     models = [path.stem for path in (work_dir / "checkpoints" / "cost_model").glob("*.json")]
     assert set(models) <= {task.name for task in tuned[1].tasks} and models
 
@@ -195,6 +196,21 @@ def test_simulated_and_real_records_never_mix(tuned, tmp_path):
     assert len(trials(work_dir)) == before + 7
     with Records.open(work_dir / "records.db") as records:
         assert sum(records.history(simulated=False).trials().values()) == before
+
+
+def test_a_damaged_checkpoint_is_one_line_and_nothing_is_lost(ray_local, tmp_path):
+    work = tmp_path / "work"
+    settings = {"tasks": ["conv2d_add_relu"], "devices": "sim:1", "work_dir": work}
+    release_ray.tune("tiny", trials_per_task=8, **settings)
+    for path in (work / "checkpoints" / "agent").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"checkpoints cannot be taken up \(.+\): delete it"):
+        release_ray.tune("tiny", trials_per_task=32, **settings)
+    assert len(trials(work)) >= 8
+    assert Result.read(work / "result.json").status == "failed"
+    shutil.rmtree(work / "checkpoints")
+    assert release_ray.tune("tiny", trials_per_task=32, **settings).result.trials == 32
 
 
 def test_what_hardware_has_measured_is_no_opening_on_simulated_devices(ray_local, tmp_path):

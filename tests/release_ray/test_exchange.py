@@ -213,6 +213,8 @@ def test_records_that_cannot_be_replayed_give_way_to_the_next(
         ]
 
     path = make_work_dir(tmp_path / "mixed", network_tasks, rows)
+    # Whatever a quiet program in this process has set.
+    caplog.set_level("WARNING")
     with Records.open(path / "records.db", create=False) as records:
         entries = best_entries(network_tasks, records)
     assert [(e.task.name, e.latency_s) for e in entries] == [(network_tasks[0].name, 1e-6)]
@@ -278,6 +280,13 @@ def test_a_task_of_which_nothing_is_right_is_left_out(tuned, network_tasks, conf
     assert [e.task.name for e in chosen] == [network_tasks[1].name]
     assert states[0].best_s is None and states[0].curve == []
     assert len(judge.checked) <= FINALISTS + 1
+
+
+def test_a_file_where_the_database_is_to_go(tuned, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match="out is not a folder: name another with -o"):
+        export_database(tuned, tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
 
 
 def test_a_moved_work_dir_still_exports(tuned, tmp_path):

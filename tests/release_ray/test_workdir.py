@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from release_ray.core.errors import InputError
-from release_ray.workdir import Identity, WorkDir, write_atomic
+from release_ray.workdir import SCRATCH, Identity, WorkDir, require_file, write_atomic
 
 RESNET = Identity("resnet18", "f" * 40, '{"kind":"llvm","num-cores":1}')
 
@@ -116,6 +116,29 @@ def test_records_without_an_owner_are_not_adopted(tmp_path: Path) -> None:
 def test_no_work_dir(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no work dir"):
         WorkDir.existing(tmp_path)
+
+
+def test_new_checkpoints_take_the_place_of_the_old_ones(tmp_path: Path) -> None:
+    with WorkDir.locked(tmp_path, RESNET) as workdir:
+        (workdir.checkpoints / "kept").write_text("1")
+        with workdir.new_checkpoints() as folder:
+            (folder / "more").write_text("2")
+            assert not (workdir.checkpoints / "more").exists()
+        assert sorted(path.name for path in workdir.checkpoints.iterdir()) == ["kept", "more"]
+        with pytest.raises(RuntimeError), workdir.new_checkpoints() as folder:
+            (folder / "kept").write_text("half")
+            raise RuntimeError("killed")
+        assert (workdir.checkpoints / "kept").read_text() == "1"
+        assert not list(tmp_path.glob(f"{SCRATCH}*"))
+
+
+def test_only_a_file_is_replaced_by_a_file(tmp_path: Path) -> None:
+    require_file(tmp_path / "new")
+    (tmp_path / "old").touch()
+    require_file(tmp_path / "old")
+    for other in (tmp_path, Path("/dev/null")):
+        with pytest.raises(InputError, match="is no file"):
+            require_file(other)
 
 
 @pytest.mark.parametrize("below", [".", "x"])

@@ -39,6 +39,9 @@ OPTIONS = {
     "breaks_after": math.inf,  # measurements until the device itself is broken
     "gpus": 0.0,  # GPUs that Ray sets aside for each device
 }
+_AT_MOST = {"build_s": 3600.0, "run_s": 3600.0, "noise": 1.0, "crash": 1.0, "build_error": 1.0}
+_AT_LEAST = {"gflops": 1e-3}
+_DEVICES_AT_MOST = 10_000
 
 
 class SimKind(DeviceKind):
@@ -53,8 +56,10 @@ class SimKind(DeviceKind):
 
     def expand(self, options: str, hosts: Sequence[Host]) -> list[DeviceSpec]:
         number, _, query = options.partition("?")
-        if number and (not number.isdigit() or int(number) < 1):
+        if number and (not number.isdecimal() or int(number) < 1):
             raise InputError(f"devices: cannot read sim:{options}; write sim:COUNT as sim:2")
+        if number and int(number) > _DEVICES_AT_MOST:
+            raise InputError(f"devices: sim:{number} are more than {_DEVICES_AT_MOST}")
         chosen = dict(OPTIONS)
         for name, value in parse_qsl(query, keep_blank_values=True):
             if name not in OPTIONS:
@@ -63,6 +68,9 @@ class SimKind(DeviceKind):
                 chosen[name] = float(value)
             except ValueError:
                 raise InputError(f"devices: sim's {name}={value} is not a number") from None
+            low, high = _AT_LEAST.get(name, 0.0), _AT_MOST.get(name, math.inf)
+            if not low <= chosen[name] <= high:
+                raise InputError(f"devices: sim's {name}={value} is not from {low:g} to {high:g}")
         gpus = int(chosen["gpus"])
         places = self._places(int(number) if number else None, gpus, hosts)
         return [
