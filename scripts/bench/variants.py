@@ -44,6 +44,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "genetic": {"policy": "genetic", "sampler": {"name": "greedy"}},
     "genetic+AS": {"policy": "genetic"},
     "random": {"policy": "random", "sampler": {"name": "greedy"}},
+    # As many a plan as AutoTVM has, and the paper's baseline.
+    "RL, plans of 64": {"policy": "ppo", "sampler": {"name": "greedy", "max_clusters": 64}},
     # As many a plan as adaptive sampling has in the mean: is it more than smaller plans?
     "RL, plans of 12": {"policy": "ppo", "sampler": {"name": "greedy", "max_clusters": 12}},
     "SA, plans of 12": {"policy": "annealing", "sampler": {"name": "greedy", "max_clusters": 12}},

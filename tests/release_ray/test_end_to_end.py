@@ -198,6 +198,17 @@ def test_simulated_and_real_records_never_mix(tuned, tmp_path):
         assert sum(records.history(simulated=False).trials().values()) == before
 
 
+def test_a_network_that_does_not_fit_into_memory_is_one_line(ray_local, tmp_path):
+    from onnx import TensorProto, helper, save
+
+    shape = [1 << 40]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "huge", ends[:1], ends[1:])
+    save(helper.make_model(graph, ir_version=8), tmp_path / "huge.onnx")
+    with pytest.raises(InputError, match="'.*huge.onnx' does not fit into memory"):
+        release_ray.tune(tmp_path / "huge.onnx", work_dir=tmp_path / "work", devices="sim:1")
+
+
 def test_a_damaged_checkpoint_is_one_line_and_nothing_is_lost(ray_local, tmp_path):
     work = tmp_path / "work"
     settings = {"tasks": ["conv2d_add_relu"], "devices": "sim:1", "work_dir": work}
