@@ -57,24 +57,19 @@ class Applied:
 class Sketches:
     """The design space of a `task`, and the way from its points to schedules."""
 
-    def __init__(self, task: Task) -> None:
-        tvm_setup.prepare([back_end(task.target)])
-        from tvm.s_tir import meta_schedule
+    def __init__(
+        self, task: Task, spaces: Sequence[Any] = (), postprocessors: Sequence[Any] = ()
+    ) -> None:
+        """Of `spaces`, schedules that a space generator made, and of its `postprocessors`.
 
+        Default: those of the target's rules.
+        """
+        tvm_setup.prepare([back_end(task.target)])
         self.task = task
-        context = meta_schedule.TuneContext(
-            mod=task.module,
-            target=task.target,
-            space_generator="post-order-apply",
-            search_strategy="replay-trace",
-            task_name=task.name,
-            num_threads=1,
-            # Decisions drawn while the sketches are made are replaced; their structure is fixed.
-            rand_state=1,
-        )
-        with _without_complaint():
-            self._sketches = [_Sketch(s) for s in context.generate_design_space()]
-        self._postprocessors = list(context.space_generator.postprocs)
+        if not spaces:
+            spaces, postprocessors = _of_the_target(task)
+        self._sketches = [_Sketch(schedule) for schedule in spaces]
+        self._postprocessors = list(postprocessors)
         self.space = KnobSpace(tuple(sketch.knobs for sketch in self._sketches))
 
     def apply(self, point: np.ndarray) -> Applied:
@@ -195,6 +190,25 @@ def values_from_json(decisions: str) -> tuple[Value, ...]:
         )
     except TypeError as error:
         raise ValueError(f"{decisions} is no list of knob values") from error
+
+
+def _of_the_target(task: Task) -> tuple[list[Any], list[Any]]:
+    """The spaces of a task by MetaSchedule's rules for the target, and the postprocessors."""
+    from tvm.s_tir import meta_schedule
+
+    context = meta_schedule.TuneContext(
+        mod=task.module,
+        target=task.target,
+        space_generator="post-order-apply",
+        search_strategy="replay-trace",
+        task_name=task.name,
+        num_threads=1,
+        # Decisions drawn while the sketches are made are replaced; their structure is fixed.
+        rand_state=1,
+    )
+    with _without_complaint():
+        spaces = list(context.generate_design_space())
+    return spaces, list(context.space_generator.postprocs)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def extract(module: IRModule, target: Target) -> list[Task]:
         if taken[name] > 1:
             name = f"{name}_{taken[name]}"
         operator = task.dispatched[0]
-        tasks.append(Task(name, int(task.weight), _flops(operator, name), operator, target))
+        tasks.append(Task(name, int(task.weight), flops_of(operator, name), operator, target))
     return tasks
 
 
@@ -135,7 +135,8 @@ def _short(name: str) -> str:
     return re.sub(r"(?<=[a-z])\d+(?=_|$)", "", name.removeprefix("fused_"))
 
 
-def _flops(operator: IRModule, name: str) -> float:
+def flops_of(operator: IRModule, name: str) -> float:
+    """The floating-point operations of one run, as far as TVM can count them; else 0."""
     try:
         return float(estimate_tir_flops(operator))
     except (ValueError, TypeError, RuntimeError) as error:

@@ -2,8 +2,8 @@
 
 A neighbour on the host, a hog on the core, a processor that throttles: each makes a kernel slow
 for a while, and the latency a number that says nothing of the schedule. The canary has always the
-same work to do. Where it is slow around a measurement, that measurement is made again a moment
-later; where it stays slow, the latency is kept, and flagged. Pure: no clock, no compiler.
+same work to do. Where it is slow around a measurement, that measurement is made again when it is
+not; where it stays slow, the latency is kept, and flagged. Pure: no clock, no compiler.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ T = TypeVar("T")
 
 DISTURBED = 1.2
 """A canary so many times slower than usual is no accident."""
-ATTEMPTS = 2
+ATTEMPTS = 3
 """How often a measurement is made at most, to have an undisturbed one."""
+POLLS = 5
+"""How often it is looked before an attempt whether the disturbance is over, at most."""
 CHANCES = 3
 """How often a canary may fail before its device is given up."""
 _WINDOW = 64
@@ -83,32 +85,47 @@ def watched(
     canary_s: Callable[[], float],
     *,
     usual_s: float | None,
+    seconds: Callable[[T], float],
     matters: Callable[[T, float], bool],
     pause: Callable[[], bool],
 ) -> Watched[T]:
-    """The first undisturbed measurement, or the least disturbed of `ATTEMPTS`.
+    """The first undisturbed measurement, or the fastest of `ATTEMPTS`: nothing is disturbed faster.
+
+    Another attempt waits until the canary is calm again, for `POLLS` pauses at most. Disturbances
+    on a shared host come and go within tenths of a second.
 
     Args:
         measure: makes one.
         canary_s: runs the canary; its seconds.
         usual_s: what the canary usually takes; None where nothing is known yet.
+        seconds: what a measurement says.
         matters: whether a measurement is worth another attempt, made with such a slowdown.
-        pause: waits before the next attempt; False where there is no time for one.
+        pause: waits a moment; False where there is no time for another attempt.
     """
     canaries = [canary_s()]
-    best: Watched[T] | None = None
+    made: list[Watched[T]] = []
+
+    def usual() -> float:
+        return usual_s or min(canaries)
+
+    def calm() -> bool:
+        for _ in range(POLLS):
+            if not pause():
+                return False
+            canaries.append(canary_s())
+            if canaries[-1] <= DISTURBED * usual():
+                break
+        return True
+
     for attempt in range(1, ATTEMPTS + 1):
         value = measure()
         canaries.append(canary_s())
-        attempted = Watched(value, max(canaries[-2:]), usual_s or min(canaries))
-        if best is None or attempted.slowdown < best.slowdown:
-            best = attempted
-        if not best.disturbed or attempt == ATTEMPTS or not matters(value, attempted.slowdown):
+        made.append(Watched(value, max(canaries[-2:]), usual()))
+        if not made[-1].disturbed or attempt == ATTEMPTS:
             break
-        if not pause():
+        if not matters(value, made[-1].slowdown) or not calm():
             break
-        canaries.append(canary_s())
-    assert best is not None
+    best = min(made, key=lambda one: (one.disturbed, seconds(one.value)))
     return replace(best, canaries_s=tuple(canaries))
 
 

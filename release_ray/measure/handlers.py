@@ -39,11 +39,13 @@ from release_ray.targets import resolve
 from release_ray.verify import max_rel_error
 
 _CHECK_S = 120.0
-_PAUSE_S = 0.1
+_PAUSE_S = 0.05
+_BRIEF_S = 0.5
 _PROMISING = 1.1
 """So many times the best latency, or less, is worth a second look where a device was disturbed.
 
-On a busy host a third of all measurements are; to repeat each would double the devices' time.
+On a busy host a third of all measurements are; to repeat each would double the devices' time. The
+first ones of a task, of which nothing is known, are worth it if they are brief.
 """
 _kept: list[tvm.runtime.Module] = []
 
@@ -122,8 +124,9 @@ def run(
             )
 
         def matters(timing: Timing, slowdown: float) -> bool:
-            seconds = timing.latency_s or timing.bound_s or 0.0
-            return best_s is not None and seconds / slowdown < _PROMISING * best_s
+            if best_s is None:
+                return time.perf_counter() - began[-1] < _BRIEF_S
+            return timing.seconds / slowdown < _PROMISING * best_s
 
         def pause() -> bool:
             now = time.perf_counter()
@@ -138,6 +141,7 @@ def run(
             measure,
             lambda: _canary_samples(place, kernel, 1)[0],
             usual_s=usual_s,
+            seconds=lambda timing: timing.seconds,
             matters=matters,
             pause=pause,
         )

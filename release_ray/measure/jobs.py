@@ -44,6 +44,8 @@ class Job:
     """`remeasure` is timed to the end, and with cold caches; `default` has no trace."""
     settings: MeasureSettings = MeasureSettings()
     """How it is built and timed."""
+    artifact: Artifact | None = None
+    """What somebody else has built: it is only timed."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,9 @@ def _filler(session: Any) -> Callable[[tvm.runtime.Tensor], None] | None:
 def _load(artifact: Artifact) -> tvm.runtime.Module:
     with scratch(artifact.form) as path:
         path.write_bytes(artifact.payload)
-        module = tvm_ffi.load_module(str(path))
+        # Of objects that are not linked yet, as stock builders leave them, TVM makes a library.
+        load = tvm.runtime.load_module if artifact.form == "tar" else tvm_ffi.load_module
+        module = load(str(path))
         module.get_function("main", query_imports=True)
     return module
 

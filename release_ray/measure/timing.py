@@ -39,6 +39,11 @@ class Timing:
     latency_s: float | None
     bound_s: float | None
 
+    @property
+    def seconds(self) -> float:
+        """Whichever it is."""
+        return self.latency_s or self.bound_s or 0.0
+
 
 def time_kernel(
     evaluate: Evaluate,

@@ -1,5 +1,7 @@
 """Stock MetaSchedule on one operator: the peer of the benchmarks. Run as a script, prints JSON.
 
+With `--ours` some of its parts are release_ray's.
+
 As shipped, each of its builder processes imports every back end's tensor intrinsics (15 to 25 s) in
 every batch, and then often hits its own 30 s time-out. So it is given the light import as the
 initializer of its builders. All else is its default: evolutionary search, XGBoost, 64 candidates
@@ -23,6 +25,8 @@ tvm_setup.prepare(["llvm"])
 import tvm  # noqa: E402
 from tvm.ir.utils import derived_object  # noqa: E402
 from tvm.s_tir import meta_schedule as ms  # noqa: E402
+
+from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseSearch  # noqa: E402
 
 
 def light_import() -> None:
@@ -56,16 +60,20 @@ def main() -> None:
     parser.add_argument("operator", type=Path)
     parser.add_argument("--trials", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ours", nargs="*", default=[], choices=["builder", "runner", "strategy"])
     parser.add_argument("--begun", type=float, default=time.time(), help="of the epoch, in s")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    ours = arguments.ours
     operator = json.loads(arguments.operator.read_text())
     target = tvm.target.Target(json.loads(operator["target"]))
     context = ms.TuneContext(
         mod=tvm.ir.load_json(operator["module"]),
         target=target,
         space_generator="post-order-apply",
-        search_strategy="evolutionary",
+        search_strategy=ReleaseSearch(seed=arguments.seed)
+        if "strategy" in ours
+        else "evolutionary",
         task_name="operator",
         rand_state=arguments.seed or 1,
     )
@@ -77,7 +85,14 @@ def main() -> None:
             task_weights=[1.0],
             work_dir=directory,
             max_trials_global=arguments.trials,
-            builder=ms.builder.LocalBuilder(initializer=light_import),
+            builder=(
+                RayBuilder()
+                if "builder" in ours
+                else ms.builder.LocalBuilder(initializer=light_import)
+            ),
+            runner=RayRunner() if "runner" in ours else "local",
+            # What nobody asks need not be trained.
+            cost_model="random" if "strategy" in ours else "xgb",
             measure_callbacks=[
                 *ms.measure_callback.MeasureCallback.create("default"),
                 Stamps(arguments.begun, trials),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import inf
 from pathlib import Path
@@ -57,13 +57,19 @@ def release_ray(
     )
 
 
-def metaschedule(task: Mapping[str, str], *, trials: int, seed: int) -> Course:
-    """Stock MetaSchedule on a task of a work dir's `tasks.json`."""
+def metaschedule(
+    task: Mapping[str, str], *, trials: int, seed: int, ours: Sequence[str] = ()
+) -> Course:
+    """Stock MetaSchedule on a task of a work dir's `tasks.json`.
+
+    `ours` are the parts that are release_ray's: `builder`, `runner`, `strategy`.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump({"module": task["module"], "target": task["target"]}, file)
         file.flush()
         command = [sys.executable, str(HERE / "metaschedule_peer.py"), file.name]
         command += ["--trials", str(trials), "--seed", str(seed), "--begun", str(time.time())]
+        command += ["--ours", *ours]
         finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     told = json.loads(finished.stdout.splitlines()[-1])
     return Course(

@@ -34,6 +34,8 @@ class ChildBuilder(CandidateBuilder):
         self._child.wait_ready()
 
     def build(self, job: Job) -> Artifact | Outcome:
+        if job.artifact is not None:
+            return job.artifact
         built = build_in(self._child, job, keep=False)
         self._child.end_job()
         return built
@@ -76,7 +78,7 @@ class ChildWorker(DeviceWorker):
         return outcome
 
     def build_and_measure(self, job: Job) -> Outcome:
-        built = build_in(self._child, job, keep=True)
+        built = job.artifact or build_in(self._child, job, keep=True)
         outcome = self._run(job, built) if isinstance(built, Artifact) else built
         self._child.end_job()
         return replace(outcome, device=self._spec.name)

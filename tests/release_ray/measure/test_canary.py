@@ -2,7 +2,7 @@
 
 import pytest
 
-from release_ray.measure.canary import ATTEMPTS, CHANCES, Watch, unfit, watched
+from release_ray.measure.canary import ATTEMPTS, CHANCES, POLLS, Watch, unfit, watched
 from release_ray.measure.process import Dead
 
 
@@ -23,6 +23,7 @@ class Device:
             lambda: next(self.values),
             lambda: next(self.canaries),
             usual_s=usual_s,
+            seconds=float,
             matters=matters,
             pause=self.pause,
         )
@@ -42,11 +43,22 @@ def test_a_disturbed_one_is_made_again_a_moment_later(around):
     assert (seen.value, seen.disturbed) == (5, False)
 
 
-def test_where_the_disturbance_stays_the_least_disturbed_counts_and_is_flagged():
-    device = Device([3, 3, 2, 2, 4, 4], [30, 20, 40])
+def test_where_the_disturbance_stays_the_fastest_counts_and_is_flagged():
+    device = Device([3, 3, *[2] * POLLS, 2, *[4] * POLLS, 4], [30, 20, 40])
     seen = device.watched()
-    assert (seen.value, seen.slowdown, device.pauses) == (20, 2, ATTEMPTS - 1)
+    assert (seen.value, seen.slowdown) == (20, 2)
+    assert device.pauses == (ATTEMPTS - 1) * POLLS
+    assert len(seen.canaries_s) == 1 + ATTEMPTS + (ATTEMPTS - 1) * POLLS
     assert seen.warning == "the device was disturbed: a fixed kernel took 2.0 times the usual"
+
+
+def test_another_attempt_waits_until_the_canary_is_calm():
+    device = Device([1, 3, 3, 1.1, 1], [9, 5])
+    assert (device.watched().value, device.pauses) == (5, 2)
+
+
+def test_an_undisturbed_attempt_counts_though_a_disturbed_one_was_faster():
+    assert Device([1, 3, 1, 1], [4, 5]).watched().value == 5
 
 
 def test_without_time_or_need_there_is_no_second_attempt():

@@ -1,0 +1,127 @@
+"""MetaSchedule's builder, on builder actors all over a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import tvm
+from ray.exceptions import RayError
+from ray.util import ActorPool
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+
+from release_ray import cluster, tvm_setup
+from release_ray.core.settings import MeasureSettings
+from release_ray.measure.actors import BuilderActor, packed
+from release_ray.measure.devices import expand
+from release_ray.measure.jobs import Artifact, Job, Workload
+from release_ray.measure.placement import on_node, spread_builders
+from release_ray.metaschedule.connection import closed_with, connected
+from release_ray.targets import back_end, target_json
+
+_UNCHANGED = json.dumps([[], []])
+"""The trace of a schedule that does nothing: what comes from MetaSchedule is scheduled already."""
+
+
+@derived_object
+class RayBuilder(PyBuilder):
+    """Builds candidates in child processes of Ray actors, on the cores that devices leave.
+
+    One that crashes the compiler, or takes too long, costs only itself: its result carries the
+    reason. Artifacts are shared libraries, each in a folder of its own, as MetaSchedule expects.
+    """
+
+    def __init__(
+        self,
+        *,
+        devices: str = "auto",
+        builders: int | None = None,
+        timeout_sec: float = 30.0,
+        address: str | None = None,
+    ) -> None:
+        """Starts nothing; the first `build` does.
+
+        Args:
+            devices: what is measured on, as `--devices` says it; their cores are left alone.
+            builders: how many actors; default: one a core that devices leave.
+            timeout_sec: for one build.
+            address: of a Ray cluster; default: `RAY_ADDRESS`, else one is started.
+        """
+        super().__init__()
+        # Else whoever imports the builders waits 20 s for intrinsics of other back ends.
+        tvm_setup.prepare()
+        self._devices = devices
+        self._count = builders
+        self._address = address
+        self._settings = MeasureSettings(build_timeout_s=timeout_sec)
+        self._actors: list[Any] = []
+        self._stack = closed_with(self)
+
+    def build(self, build_inputs: list[BuilderInput]) -> list[BuilderResult]:
+        """A result for each input, in their order."""
+        if not len(build_inputs):
+            return []
+        if not self._actors:
+            self._start(str(back_end(build_inputs[0].target)))
+        jobs = [packed(self._job(number, given)) for number, given in enumerate(build_inputs)]
+        return [_result(reply) for reply in self._replies(jobs)]
+
+    def close(self) -> None:
+        """Ends the actors, and a Ray that was started for them; the next `build` starts anew."""
+        self._actors = []
+        self._stack.close()
+
+    def _start(self, target_kind: str) -> None:
+        hosts = cluster.hosts(self._stack, self._address)
+        self._stack.enter_context(connected(self._address))
+        devices = expand(self._devices, hosts)
+        actor: Any = ray.remote(BuilderActor)
+        for node in spread_builders(hosts, devices, self._count):
+            made = actor.options(num_cpus=0, max_restarts=-1, **on_node(node)).remote(
+                devices, self._settings, target_kind
+            )
+            self._stack.callback(ray.kill, made)
+            self._actors.append(made)
+
+    def _job(self, number: int, given: BuilderInput) -> Job:
+        workload = Workload(
+            key="",
+            name="metaschedule",
+            module_json=tvm.ir.save_json(given.mod),
+            target_json=target_json(given.target),
+            flops=0.0,
+        )
+        return Job(number, workload, _UNCHANGED, "", best_s=None, settings=self._settings)
+
+    def _replies(self, jobs: Sequence[bytes]) -> list[Any]:
+        """What the actors say, or why one says nothing."""
+        pool = ActorPool(self._actors)
+        for job in jobs:
+            pool.submit(lambda actor, job: actor.build.remote(job), job)
+        replies: list[Any] = []
+        while pool.has_next():
+            try:
+                replies.append(pool.get_next())
+            except RayError as error:
+                replies.append(error)
+        return replies
+
+
+def _result(reply: Any) -> BuilderResult:
+    if isinstance(reply, RayError):
+        return BuilderResult(None, f"RayBuilder: {reply}")
+    report, packed_artifact = reply
+    if not packed_artifact:
+        outcome = pickle.loads(report).outcome
+        return BuilderResult(None, f"RayBuilder: {outcome.status.value}: {outcome.message}")
+    artifact: Artifact = pickle.loads(packed_artifact)
+    # MetaSchedule removes the folder of an artifact that it has measured.
+    path = Path(tempfile.mkdtemp(prefix="release_ray-"), f"kernel.{artifact.form}")
+    path.write_bytes(artifact.payload)
+    return BuilderResult(str(path), None)

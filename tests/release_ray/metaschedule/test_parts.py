@@ -1,0 +1,161 @@
+"""RayBuilder, RayRunner and ReleaseSearch in MetaSchedule's own loop, each alone and together."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from operators import convolution, dense, task
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.arg_info import TensorInfo
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.builder.local_builder import default_build, default_export
+from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
+
+from release_ray.core.errors import InputError
+from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseSearch
+from release_ray.sketches import Sketches, plain
+
+TRIALS = 24
+
+
+@pytest.fixture(scope="module")
+def operator():
+    return task(dense)
+
+
+@pytest.fixture(scope="module")
+def builder(ray_local):
+    made = RayBuilder()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def runner(ray_local):
+    made = RayRunner()
+    yield made
+    made.close()
+
+
+def arguments(operator):
+    return ms.arg_info.ArgInfo.from_entry_func(operator.module, remove_preproc=True)
+
+
+def result(operator, library):
+    """The product by a library of the operator, and by numpy."""
+    a, b = (
+        np.random.default_rng(i).random(s, np.float32) for i, s in enumerate(((4, 16), (16, 8)))
+    )
+    c = tvm.runtime.tensor(np.zeros((4, 8), np.float32))
+    library["main"](tvm.runtime.tensor(a), tvm.runtime.tensor(b), c)
+    return c.numpy(), a @ b
+
+
+def test_what_is_built_is_a_library_in_a_folder_of_its_own(builder, operator):
+    built = builder.build([BuilderInput(operator.module, operator.target)] * 3)
+    paths = [Path(one.artifact_path) for one in built]
+    assert len({path.parent for path in paths}) == 3
+    got, expected = result(operator, tvm.runtime.load_module(str(paths[0])))
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_what_cannot_be_built_costs_only_itself(builder, operator):
+    foreign = tvm.target.Target({"kind": "llvm", "mtriple": "nonsense-unknown"})
+    good, bad, also_good = builder.build(
+        [BuilderInput(operator.module, t) for t in (operator.target, foreign, operator.target)]
+    )
+    assert bad.artifact_path is None and bad.error_msg.startswith("RayBuilder: build_error: ")
+    assert good.artifact_path and also_good.artifact_path
+
+
+def test_a_runner_times_what_our_builder_and_the_stock_one_leave(
+    builder, runner, operator, tmp_path
+):
+    ours = builder.build([BuilderInput(operator.module, operator.target)])[0].artifact_path
+    stock = default_export(default_build(operator.module, operator.target, None))
+    damaged = tmp_path / "kernel.so"
+    damaged.write_bytes(b"no library")
+    futures = runner.run(
+        [RunnerInput(str(p), "llvm", arguments(operator)) for p in (ours, damaged, stock)]
+    )
+    first, failed, last = (future.result() for future in futures)
+    assert all(future.done() for future in futures)
+    for timed in (first, last):
+        assert timed.error_msg is None and 0 < timed.run_secs[0] < 1e-3
+    assert failed.run_secs is None and failed.error_msg.startswith("RayRunner: run_error: ")
+
+
+def test_arguments_are_those_that_metaschedule_names(builder, runner, operator):
+    """With others than the kernel's its check of shapes fails."""
+    ours = builder.build([BuilderInput(operator.module, operator.target)])[0].artifact_path
+    wrong = [TensorInfo("float32", (2, 2))] * 3
+    (future,) = runner.run([RunnerInput(ours, "llvm", wrong)])
+    assert future.result().run_secs is None
+
+
+def context(operator, strategy):
+    return ms.TuneContext(
+        mod=operator.module,
+        target=operator.target,
+        space_generator="post-order-apply",
+        search_strategy=strategy,
+        task_name="conv",
+        num_threads=1,
+        rand_state=1,
+    )
+
+
+def test_the_search_proposes_learns_and_ends(ray_local):
+    operator = task(convolution)
+    strategy = ReleaseSearch(policy="genetic", seed=1)
+    tuned = context(operator, strategy)
+    tuned.pre_tuning(40, num_trials_per_iter=64)
+    sketches, seen, rounds = Sketches(operator), [], []
+    while (candidates := tuned.generate_measure_candidates()) is not None:
+        rounds.append(len(candidates))
+        for candidate in candidates:
+            seen.append(sketches.recognise(plain(candidate.sch.trace.as_json())))
+        results = [
+            RunnerResult(None, "crashed") if i % 4 == 0 else RunnerResult([1e-3 / (i + 1)], None)
+            for i in range(len(candidates))
+        ]
+        tuned.notify_runner_results(candidates, results)
+    tuned.post_tuning()
+    assert sum(rounds) == 40 == len(set(seen))
+    assert max(rounds) <= 16 and len(rounds) >= 3
+
+
+def test_a_wrong_setting_of_the_search_is_named():
+    with pytest.raises(InputError, match="did you mean 'genetic'"):
+        ReleaseSearch(policy="genetik")
+    with pytest.raises(InputError, match=r"agent\.lr"):
+        ReleaseSearch(agent={"lr": -1})
+
+
+def test_all_three_in_the_stock_loop(builder, runner, operator, tmp_path):
+    strategy = ReleaseSearch(seed=0)
+    database = ms.tune_tir(
+        operator.module,
+        operator.target,
+        str(tmp_path),
+        max_trials_global=TRIALS,
+        builder=builder,
+        runner=runner,
+        strategy=strategy,
+        cost_model="random",
+        num_tuning_cores=1,
+        seed=0,
+    )
+    strategy.close()
+    records = database.get_all_tuning_records()
+    assert len(records) == TRIALS
+    assert len({str(record.trace) for record in records}) == TRIALS
+    schedule = ms.tir_integration.compile_tir(database, operator.module, operator.target)
+    assert isinstance(schedule, Schedule)
+    got, expected = result(operator, tvm.compile(schedule.mod, operator.target).jit())
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    # MetaSchedule has removed the artifacts.
+    assert not any("release_ray-" in name for name in os.listdir(tmp_path))
