@@ -21,14 +21,20 @@ MARK = "RELEASE_RAY_TEST"
 
 
 class Program:
-    """`release-ray ARGUMENTS`, in a session of its own as in a terminal of its own.
+    """`release-ray ARGUMENTS`, or another `python` program, in a session of its own.
 
     All that it starts inherits a mark in the environment, by which `processes` finds it, whoever
     its parent is by then. Some of Ray's daemons overwrite theirs when they change their title, so
     its descendants are also looked at while it runs.
     """
 
-    def __init__(self, *arguments: object, cwd: Path, **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: object,
+        cwd: Path,
+        python: tuple[str, ...] = ("-m", "release_ray"),
+        **options: Any,
+    ) -> None:
         self._mark = uuid.uuid4().hex
         self._seen: set[psutil.Process] = set()
         self._cwd = cwd
@@ -36,7 +42,7 @@ class Program:
         environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "release_ray", *map(str, arguments)],
+                [sys.executable, *python, *map(str, arguments)],
                 cwd=cwd,
                 env={**environment, MARK: self._mark},
                 stdin=subprocess.DEVNULL,

@@ -1,12 +1,13 @@
 """RayBuilder, RayRunner and ReleaseSearch in MetaSchedule's own loop, each alone and together."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
-from operators import convolution, dense, task
+from operators import convolution, dense, task, two_layers
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import TensorInfo
@@ -16,6 +17,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from release_ray.core.errors import InputError
 from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseSearch
+from release_ray.networks.pipeline import prepare_graph
 from release_ray.sketches import Sketches, plain
 
 TRIALS = 24
@@ -133,6 +135,27 @@ def test_a_wrong_setting_of_the_search_is_named():
         ReleaseSearch(policy="genetik")
     with pytest.raises(InputError, match=r"agent\.lr"):
         ReleaseSearch(agent={"lr": -1})
+
+
+@pytest.mark.long
+def test_a_network_in_the_stock_loop(builder, runner, tmp_path):
+    """Two tasks: what is measured of one while the other is searched comes to its own."""
+    target = task(dense).target
+    database = ms.relax_integration.tune_relax(
+        prepare_graph(two_layers(), target, "auto"),
+        {},
+        target,
+        str(tmp_path),
+        max_trials_global=48,
+        max_trials_per_task=24,
+        builder=builder,
+        runner=runner,
+        strategy=ReleaseSearch(policy="genetic"),
+        cost_model="random",
+        seed=0,
+    )
+    by_workload = Counter(str(record.workload.mod) for record in database.get_all_tuning_records())
+    assert sorted(by_workload.values()) == [24, 24]
 
 
 def test_all_three_in_the_stock_loop(builder, runner, operator, tmp_path):
