@@ -66,7 +66,7 @@ class TuneResult:
 
 
 def tune(
-    network: str,
+    network: str | Path,
     *,
     work_dir: str | Path | None = None,
     config: str | Path | None = None,
@@ -92,7 +92,8 @@ def tune(
         WorkFailed: nothing could be measured or compiled.
         Interrupted: a `KeyboardInterrupt`; everything measured is kept.
     """
-    path = Path(work_dir) if work_dir is not None else default_work_dir(network)
+    name = str(network) if isinstance(network, Path) else network
+    path = Path(work_dir) if work_dir is not None else default_work_dir(name)
     budget = {
         "budget.trials": trials,
         "budget.trials_per_task": trials_per_task,
@@ -100,7 +101,7 @@ def tune(
     }
     loaded = load_settings(Path(config) if config else None, {**settings, **budget})
     result = run_tuning(
-        network,
+        name,
         loaded,
         work_dir=path,
         address=address,

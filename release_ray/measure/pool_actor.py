@@ -64,6 +64,8 @@ UNUSED_S = 60.0
 """How long a new pool waits for its first run."""
 STOP_S = 1.0
 """How long builders and devices have to give everything back, when the pool ends."""
+FAREWELL_S = 0.2
+"""Between the pool's end and that of its process."""
 ASKED = 3
 """How often something is asked of a device at most, each time because the last one went away."""
 GATHER_S = 0.05
@@ -354,8 +356,11 @@ class PoolActor:
             await asyncio.wait_for(asyncio.gather(*stops), STOP_S)
         for place in self._places.values():
             ray.kill(place.handle)
-        # Not at once: whoever waits for this to return shall hear of it.
-        asyncio.get_running_loop().call_later(0.2, os._exit, 0)
+        # Not at once: whoever waits for this to return shall hear of it. Killed, for of an actor that
+        # goes by itself Ray reports to every driver; where Ray has gone too, nobody kills.
+        threading.Timer(FAREWELL_S + STOP_S, os._exit, (0,)).start()
+        this = ray.get_runtime_context().current_actor
+        asyncio.get_running_loop().call_later(FAREWELL_S, ray.kill, this)
 
     def _expect(self, builders: Iterable[str], devices: Iterable[DeviceSpec]) -> None:
         for name in builders:

@@ -127,6 +127,19 @@ def test_a_broken_device_is_given_up_and_its_work_goes_on_elsewhere(ray_local):
     pool.shutdown()
 
 
+def test_the_end_of_a_pool_is_nothing_that_ray_reports(ray_local, capfd):
+    """Ray prints on every driver's stdout that a worker has gone by itself."""
+    for _ in range(2):
+        pool = MeasurePool.start(devices.expand("sim:1?gflops=7"), 0, SETTINGS)
+        pool.ready()
+        pids = pool.stats().pids.values()
+        pool.shutdown()
+        assert gone(pids)
+    # A report would be there within a second.
+    time.sleep(1.5)
+    assert "worker died" not in capfd.readouterr().out
+
+
 def test_when_the_last_device_is_gone_every_job_is_lost_and_says_why(ray_local):
     pool = MeasurePool.start(devices.expand("sim:1?run_s=0.01&breaks_after=3"), 1, SETTINGS)
     outcomes = outcomes_of(pool, simulated_jobs(10))
