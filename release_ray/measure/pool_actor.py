@@ -356,8 +356,8 @@ class PoolActor:
             await asyncio.wait_for(asyncio.gather(*stops), STOP_S)
         for place in self._places.values():
             ray.kill(place.handle)
-        # Not at once: whoever waits for this to return shall hear of it. Killed, for of an actor that
-        # goes by itself Ray reports to every driver; where Ray has gone too, nobody kills.
+        # Not at once: whoever waits for this to return shall hear of it. Killed, for Ray reports to
+        # every driver an actor that goes by itself; where Ray has gone too, nobody kills.
         threading.Timer(FAREWELL_S + STOP_S, os._exit, (0,)).start()
         this = ray.get_runtime_context().current_actor
         asyncio.get_running_loop().call_later(FAREWELL_S, ray.kill, this)
