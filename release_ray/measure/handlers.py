@@ -40,12 +40,10 @@ from release_ray.verify import max_rel_error
 
 _CHECK_S = 120.0
 _PAUSE_S = 0.05
-_BRIEF_S = 0.5
 _PROMISING = 1.1
 """So many times the best latency, or less, is worth a second look where a device was disturbed.
 
-On a busy host a third of all measurements are; to repeat each would double the devices' time. The
-first ones of a task, of which nothing is known, are worth it if they are brief.
+On a busy host a third of all measurements are; to repeat each would double the devices' time.
 """
 _kept: list[tvm.runtime.Module] = []
 
@@ -124,9 +122,7 @@ def run(
             )
 
         def matters(timing: Timing, slowdown: float) -> bool:
-            if best_s is None:
-                return time.perf_counter() - began[-1] < _BRIEF_S
-            return timing.seconds / slowdown < _PROMISING * best_s
+            return best_s is not None and timing.seconds / slowdown < _PROMISING * best_s
 
         def pause() -> bool:
             now = time.perf_counter()
