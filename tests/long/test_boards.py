@@ -1,6 +1,8 @@
 """Boards behind a real TVM RPC tracker, both on this machine."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -41,7 +43,8 @@ def tracker(tmp_path_factory):
     until(lambda: has_board(address))
     yield address
     for process in started:
-        process.kill()
+        # With the workers that TVM has started.
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
