@@ -70,3 +70,13 @@ class Stage:
 
 Event = RunStarted | RoundPlanned | Measured | RoundFinished | Stage
 Listener = Callable[[Event], None]
+
+
+def all_of(*listeners: Listener) -> Listener:
+    """A listener that tells each of these."""
+
+    def tell(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return tell

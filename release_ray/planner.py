@@ -39,6 +39,8 @@ _ATTEMPTS = 6
 # of those to be built, nothing is taken to be left.
 _SPARE = 8
 _DRAWN_AT_MOST = 256
+# Of fewer measurements no correlation is told.
+_FEW = 4
 # With fewer measurements of like tasks a first round is left to chance.
 _ENOUGH_KIN = 32
 
@@ -123,6 +125,8 @@ class TaskPlanner:
         self._latencies: list[float | None] = []
         self._made_sketches = False
         self._model: CostModel | None = None
+        self._learnt = 0
+        self._foresight: float | None = None
 
     @cached_property
     def sketches(self) -> Sketches:
@@ -215,12 +219,15 @@ class TaskPlanner:
             self._fill_at_random(admission, limit, rng)
         elif not admission.admitted:
             self._fill_at_random(admission, wanted or limit, rng)
+        metrics = dict(policy.metrics)
+        if self._foresight is not None:
+            metrics["foresight"] = self._foresight
         return Plan(
             round_number,
             tuple(admission.admitted),
             tuple(admission.refused),
             clusters,
-            tuple(sorted(policy.metrics.items())),
+            tuple(sorted(metrics.items())),
         )
 
     def _kin(self, others: Sequence[TaskPlanner]) -> tuple[np.ndarray, np.ndarray]:
@@ -261,6 +268,11 @@ class TaskPlanner:
 
     def _state(self, rng: np.random.Generator, kin: tuple[np.ndarray, np.ndarray]) -> SearchState:
         points, fitness = self._measured(), self._fitness()
+        if self._model is not None:
+            unseen = slice(self._learnt, None)
+            predicted = self._model.predict(self.space.features(points[unseen]))
+            self._foresight = rank_correlation(predicted, fitness[unseen])
+        self._learnt = len(points)
         # XGBoost takes seconds to import; the first rounds are random and do without.
         from release_ray.core.cost_model import CostModel
 
@@ -328,6 +340,14 @@ class _Admission:
 def _unvisited(candidates: Candidates, visited: set[bytes]) -> Candidates:
     fresh = np.array([key not in visited for key in keys(candidates.points)], bool)
     return Candidates(candidates.points[fresh], candidates.scores[fresh])
+
+
+def rank_correlation(one: np.ndarray, other: np.ndarray) -> float | None:
+    """Spearman's; None where there are too few to say, or all are alike."""
+    if len(one) < _FEW or np.ptp(one) == 0 or np.ptp(other) == 0:
+        return None
+    first, second = (np.argsort(np.argsort(values, kind="stable")) for values in (one, other))
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def _stable_hash(text: str) -> int:

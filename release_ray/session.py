@@ -19,12 +19,13 @@ from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.configuration import check_search, load_settings
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
-from release_ray.events import Listener, Stage
+from release_ray.events import Listener, Stage, all_of
 from release_ray.measure.devices import expand
 from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
 from release_ray.result import Result, TaskResult
+from release_ray.scalars import Scalars
 from release_ray.site import Site
 from release_ray.storage import Storage, restore
 from release_ray.workdir import WorkDir
@@ -148,6 +149,8 @@ def run_tuning(
         devices = expand(settings.devices, hosts, target=settings.target)
         workdir = stack.enter_context(WorkDir.locked(path))
         listener(Stage(f"loading {network}, {cluster.stage(address)}"))
+        scalars = Scalars(workdir.logs)
+        stack.callback(scalars.close)
         started = _start(stack, network, settings, hosts, devices, address)
         if storage and not workdir.records.exists():
             restore(storage, workdir.path)
@@ -163,7 +166,7 @@ def run_tuning(
                 workdir=workdir,
                 fresh=fresh,
                 storage=kept,
-                listener=listener,
+                listener=all_of(listener, scalars),
                 watch=watch,
                 meter=meter,
             )

@@ -304,6 +304,14 @@ def test_an_interrupt_keeps_what_the_pool_has_finished(task, after):
     assert sum(state.trials for state in run.states) == len(run.trials)
 
 
+def test_rounds_tell_how_well_the_cost_model_foresaw_the_last_ones(task):
+    run = Run(task, settings(budget=BUDGET), tasks=1).run()
+    told = [e.metrics.get("foresight") for e in run.events if isinstance(e, RoundPlanned)]
+    known = [value for value in told if value is not None]
+    assert told[:2] == [None, None]
+    assert known and all(-1 <= value <= 1 for value in known)
+
+
 def test_an_error_of_the_search_ends_the_run(task):
     def broken():
         raise RuntimeError("no such agent")
