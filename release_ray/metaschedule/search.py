@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm.ir.utils import derived_object
@@ -55,11 +56,13 @@ class ReleaseSearch(PySearchStrategy):
         chosen = load_settings(None, settings)
         check_search(chosen)
         self._search = _Search(chosen, address)
-        self._context: Any = None
-        self._round: _Round | None = None
+        self._operator: _Operator | None = None
+        self._task: _TaskUnderWay | None = None
 
     def _initialize_with_tune_context(self, context: Any) -> None:
-        self._context = context
+        # Not the context itself: it holds this strategy, and neither would ever be freed.
+        name = str(context.task_name)
+        self._operator = _Operator(context.mod, context.target, name, context.space_generator)
 
     def pre_tuning(
         self,
@@ -70,13 +73,15 @@ class ReleaseSearch(PySearchStrategy):
         cost_model: Any = None,
     ) -> None:
         """Gets ready for one task."""
-        self._round = _Round(
-            self._search, self._context, list(design_spaces), max_trials, num_trials_per_iter
+        if self._operator is None:
+            raise RuntimeError("ReleaseSearch: it belongs to no TuneContext")
+        self._task = _TaskUnderWay(
+            self._search, self._operator, list(design_spaces), max_trials, num_trials_per_iter
         )
 
     def post_tuning(self) -> None:
         """Ends the task; what was learnt of it stays."""
-        self._round = None
+        self._task = None
 
     def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
         """The next round; None when the budget is spent or nothing is left."""
@@ -99,10 +104,10 @@ class ReleaseSearch(PySearchStrategy):
         self._search.close()
 
     @property
-    def _current(self) -> _Round:
-        if self._round is None:
+    def _current(self) -> _TaskUnderWay:
+        if self._task is None:
             raise RuntimeError("ReleaseSearch: pre_tuning comes first")
-        return self._round
+        return self._task
 
 
 class _Search:
@@ -116,7 +121,7 @@ class _Search:
         self._address = address
         self._stack = closed_with(self)
         self._policy: Policy | None = None
-        self._made: threading.Thread | None = None
+        self._preparing: threading.Thread | None = None
 
     def policy(self, *, first: bool) -> tuple[str | None, Policy]:
         """Name, where it is not that of the settings, and policy for a round.
@@ -125,13 +130,12 @@ class _Search:
         """
         if self._policy is None:
             self._policy = self._create()
-            self._made = threading.Thread(target=self._policy.prepare, daemon=True)
-            self._made.start()
-            if first:
+            self._preparing = threading.Thread(target=self._policy.prepare, daemon=True)
+            self._preparing.start()
+        if self._preparing is not None:
+            if first and self._preparing.is_alive():
                 return self._opening
-        if self._made is not None:
-            self._made.join()
-            self._made = None
+            self._preparing.join()
         return None, self._policy
 
     def _create(self) -> Policy:
@@ -143,31 +147,43 @@ class _Search:
 
     def close(self) -> None:
         """Frees the policy; the next round makes it anew."""
-        self._policy = None
+        if self._preparing is not None:
+            self._preparing.join()
+        self._policy = self._preparing = None
         self._stack.close()
 
 
-class _Round:
-    """One task under way."""
+@dataclass(frozen=True)
+class _Operator:
+    """What a `TuneContext` says of its task."""
+
+    module: Any
+    target: Any
+    name: str
+    generator: Any
+    """Of the space: its postprocessors belong to each schedule."""
+
+
+class _TaskUnderWay:
+    """One task, round by round."""
 
     def __init__(
         self,
         search: _Search,
-        context: Any,
+        operator: _Operator,
         spaces: Sequence[Schedule],
         trials: int,
         at_once: int,
     ) -> None:
         self._search = search
         self._left, self._at_once = trials, at_once
-        module = context.mod
-        name = f"{context.task_name}"
-        task = Task(name, 1, flops_of(module, name), module, context.target)
+        flops = flops_of(operator.module, operator.name)
+        task = Task(operator.name, 1, flops, operator.module, operator.target)
         self._planner = TaskPlanner(
             task,
             search.settings,
             search.sampler,
-            make_sketches=lambda task: Sketches(task, spaces, context.space_generator.postprocs),
+            make_sketches=lambda task: Sketches(task, spaces, operator.generator.postprocs),
         )
         search.planners.append(self._planner)
         self._proposed: tuple[Candidate, ...] = ()
