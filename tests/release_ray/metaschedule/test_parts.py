@@ -1,5 +1,6 @@
 """RayBuilder, RayRunner and ReleaseSearch in MetaSchedule's own loop, each alone and together."""
 
+import logging
 import os
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,12 @@ from release_ray.networks.pipeline import prepare_graph
 from release_ray.sketches import Sketches, plain
 
 TRIALS = 24
+
+
+@pytest.fixture(autouse=True)
+def first_tuning_of_the_process():
+    """A second one stumbles over the log handlers of the first: they have no names any more."""
+    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
 
 
 @pytest.fixture(scope="module")
