@@ -26,8 +26,10 @@ TRIALS = 24
 
 @pytest.fixture(autouse=True)
 def first_tuning_of_the_process():
-    """A second one stumbles over the log handlers of the first: they have no names any more."""
-    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
+    """TVM keeps its logger to itself, whereupon pytest joins it, which the next tuning dislikes."""
+    logger = logging.getLogger("tvm.s_tir.meta_schedule")
+    logger.handlers.clear()
+    logger.propagate = True
 
 
 @pytest.fixture(scope="module")
