@@ -70,9 +70,7 @@ def _leaves(name: str, value: object) -> list[str]:
     """
     if isinstance(value, Mapping) and name != "space":
         return [leaf for key, inner in value.items() for leaf in _leaves(f"{name}.{key}", inner)]
-    field = TuneSettings.model_fields.get(name)
-    group = field and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    return [f"{name}.name" if group else name]
+    return [f"{name}.name" if f"{name}.name" in names() else name]
 
 
 class _Loader(yaml.SafeLoader):

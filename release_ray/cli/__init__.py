@@ -59,11 +59,12 @@ def run(arguments: list[str]) -> int:
 
 def _given(arguments: list[str]) -> list[str]:
     """The arguments. Raises `InputError` for an empty one, as an unset variable leaves it."""
-    for place, argument in enumerate(arguments):
-        option, _, value = argument.partition("=")
-        if not argument or (option.startswith("--") and argument.endswith("=") and not value):
-            before = f" after {arguments[place - 1]}" if place and not argument else f" {option}"
-            raise InputError(f"the argument{before} is empty: is a variable unset?")
+    for before, argument in zip(["release-ray", *arguments], arguments, strict=False):
+        option, equals, value = argument.partition("=")
+        if not argument:
+            raise InputError(f"the argument after {before} is empty: is a variable unset?")
+        if option.startswith("--") and equals and not value:
+            raise InputError(f"the argument {option} is empty: is a variable unset?")
     return arguments
 
 

@@ -16,7 +16,9 @@ import logging
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from release_ray import tvm_setup
 
@@ -25,8 +27,6 @@ tvm_setup.prepare(["llvm"])
 import tvm  # noqa: E402
 from tvm.ir.utils import derived_object  # noqa: E402
 from tvm.s_tir import meta_schedule as ms  # noqa: E402
-
-from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseSearch  # noqa: E402
 
 
 def light_import() -> None:
@@ -64,35 +64,28 @@ def main() -> None:
     parser.add_argument("--begun", type=float, default=time.time(), help="of the epoch, in s")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    ours = arguments.ours
     operator = json.loads(arguments.operator.read_text())
     target = tvm.target.Target(json.loads(operator["target"]))
+    parts = made(arguments.ours, arguments.seed)
     context = ms.TuneContext(
         mod=tvm.ir.load_json(operator["module"]),
         target=target,
         space_generator="post-order-apply",
-        search_strategy=ReleaseSearch(seed=arguments.seed)
-        if "strategy" in ours
-        else "evolutionary",
+        search_strategy=parts.pop("strategy", "evolutionary"),
         task_name="operator",
         rand_state=arguments.seed or 1,
     )
     trials: list[tuple[float, float | None]] = []
     with tempfile.TemporaryDirectory() as directory:
         start_s = time.time() - arguments.begun
+        if "builder" not in parts:
+            parts["builder"] = ms.builder.LocalBuilder(initializer=light_import)
         ms.tune_tasks(
             tasks=[context],
             task_weights=[1.0],
             work_dir=directory,
             max_trials_global=arguments.trials,
-            builder=(
-                RayBuilder()
-                if "builder" in ours
-                else ms.builder.LocalBuilder(initializer=light_import)
-            ),
-            runner=RayRunner() if "runner" in ours else "local",
-            # What nobody asks need not be trained.
-            cost_model="random" if "strategy" in ours else "xgb",
+            **parts,
             measure_callbacks=[
                 *ms.measure_callback.MeasureCallback.create("default"),
                 Stamps(arguments.begun, trials),
@@ -100,6 +93,24 @@ def main() -> None:
         )
         wall_s = time.time() - arguments.begun
     print(json.dumps({"start_s": start_s, "wall_s": wall_s, "trials": trials}))
+
+
+def made(ours: Sequence[str], seed: int) -> dict[str, Any]:
+    """The parts named, and what goes with them, as `ms.tune_tasks` takes them."""
+    if not ours:
+        return {}
+    # Stock MetaSchedule is not to pay for what it does not use.
+    from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseSearch
+
+    parts: dict[str, Any] = {}
+    if "builder" in ours:
+        parts["builder"] = RayBuilder()
+    if "runner" in ours:
+        parts["runner"] = RayRunner()
+    if "strategy" in ours:
+        # What nobody asks need not be trained.
+        parts |= {"strategy": ReleaseSearch(seed=seed), "cost_model": "random"}
+    return parts
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from release_ray.core.statuses import Status
 from release_ray.measure.devices import expand
 from release_ray.measure.jobs import DeviceSpec, Job, Outcome
 from release_ray.measure.pool import MeasurePool
+from release_ray.planner import rank_correlation
 from release_ray.prepare import prepare
 from release_ray.sketches import Sketches
 from release_ray.targets import back_end
@@ -135,19 +136,18 @@ def summary(path: Path) -> dict:
         [row for row in rows if row["session"] == session] for session in SESSIONS
     )
     return {
-        "spearman": round(spearman(quiet, again), 4),
-        "spearman_with_hog": round(spearman(quiet, hogged), 4),
+        "spearman": spearman(quiet, again),
+        "spearman_with_hog": spearman(quiet, hogged),
         "flagged": sum(row["flagged"] == "True" for row in quiet + again) / len(quiet + again),
         "flagged_with_hog": sum(row["flagged"] == "True" for row in hogged) / len(hogged),
     }
 
 
-def spearman(one: list[dict], other: list[dict]) -> float:
+def spearman(one: list[dict], other: list[dict]) -> float | None:
     """Rank correlation of the latencies of two sessions."""
-    ranks = [
-        np.argsort(np.argsort([float(row["latency_s"]) for row in rows])) for rows in (one, other)
-    ]
-    return float(np.corrcoef(*ranks)[0, 1])
+    first, second = (np.array([float(row["latency_s"]) for row in rows]) for rows in (one, other))
+    correlation = rank_correlation(first, second)
+    return None if correlation is None else round(correlation, 4)
 
 
 if __name__ == "__main__":
