@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from release_ray.core.round_map import RoundMap
 from release_ray.core.statuses import Status
 
 
@@ -32,7 +33,10 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class RoundPlanned:
-    """`search_cpu_s` is what the plan cost; `metrics` are the agent's losses, rewards, entropy."""
+    """`search_cpu_s` is what the plan cost; `metrics` are the agent's losses, rewards, entropy.
+
+    `map` shows the candidates of which these came, where a policy proposed some.
+    """
 
     task: str
     round: int
@@ -41,6 +45,7 @@ class RoundPlanned:
     clusters: int
     search_cpu_s: float
     metrics: Mapping[str, float]
+    map: RoundMap | None = None
 
 
 @dataclass(frozen=True)

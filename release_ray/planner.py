@@ -21,6 +21,7 @@ import numpy as np
 
 from policies.base import Policy, SearchState
 from release_ray.core.prior import Prior, shipped, thinned
+from release_ray.core.round_map import RoundMap, round_map
 from release_ray.core.settings import TuneSettings
 from release_ray.core.space import KnobSpace, keys
 from release_ray.core.statuses import Status
@@ -82,6 +83,7 @@ class Plan:
     refused: tuple[Refused, ...]
     clusters: int = 0
     metrics: tuple[tuple[str, float], ...] = ()
+    map: RoundMap | None = None
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class TaskPlanner:
             self._fill_at_random(admission, limit, rng)
             return Plan(round_number, tuple(admission.admitted), tuple(admission.refused))
         proposals = policy.propose(self._state(rng, kin), self._settings.sampler.candidates)
-        clusters = 0
+        clusters, picture = 0, None
         name = label or self._settings.policy
         wanted = limit - int(self._settings.first_random * limit) if first else limit
         for attempt in range(_ATTEMPTS):
@@ -210,6 +212,13 @@ class TaskPlanner:
             )
             if attempt == 0:
                 clusters, wanted = selection.clusters, len(selection.points)
+                picture = round_map(
+                    self.space,
+                    proposals.points,
+                    proposals.scores,
+                    selection.labels,
+                    selection.points,
+                )
             for point, origin in zip(selection.points, selection.origins, strict=True):
                 admission.admit(point, "random" if origin == "random" else name)
             if len(admission.admitted) >= wanted or not len(selection.points):
@@ -228,6 +237,7 @@ class TaskPlanner:
             tuple(admission.refused),
             clusters,
             tuple(sorted(metrics.items())),
+            picture,
         )
 
     def _kin(self, others: Sequence[TaskPlanner]) -> tuple[np.ndarray, np.ndarray]:

@@ -25,6 +25,7 @@ from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
 from release_ray.result import Result, TaskResult
+from release_ray.rounds import Rounds
 from release_ray.scalars import Scalars
 from release_ray.site import Site
 from release_ray.storage import Storage, restore
@@ -151,6 +152,7 @@ def run_tuning(
         listener(Stage(f"loading {network}, {cluster.stage(address)}"))
         scalars = Scalars(workdir.logs)
         stack.callback(scalars.close)
+        rounds = Rounds(workdir.logs, fresh=fresh)
         started = _start(stack, network, settings, hosts, devices, address)
         if storage and not workdir.records.exists():
             restore(storage, workdir.path)
@@ -166,7 +168,7 @@ def run_tuning(
                 workdir=workdir,
                 fresh=fresh,
                 storage=kept,
-                listener=all_of(listener, scalars),
+                listener=all_of(listener, scalars, rounds),
                 watch=watch,
                 meter=meter,
             )

@@ -362,6 +362,7 @@ class Tuner:
                 plan.clusters,
                 cpu_s,
                 dict(plan.metrics),
+                plan.map,
             )
         )
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -46,7 +46,7 @@ class AdaptiveSampler(Sampler):
         rng: np.random.Generator,
     ) -> Selection:
         """See `Sampler.select`. Few candidates are filled up with chance to `min_clusters`."""
-        points = _distinct(candidates.points)
+        points, places = _distinct(candidates.points)
         clusters, losses = self._cluster(_scaled(space.features(points)), limit, rng)
         size = max(len(clusters), min(limit, self.settings.min_clusters), 0)
         chosen = size - random_share(self.settings.epsilon, size, rng)
@@ -55,7 +55,11 @@ class AdaptiveSampler(Sampler):
             if not plan.offer(points[cluster.representative], "policy"):
                 _replace(plan, points[cluster.members], rng)
         plan.add_random(size - len(plan), rng)
-        return plan.selection(len(clusters), losses)
+        labels = np.zeros(len(points), int)
+        for label, cluster in enumerate(clusters):
+            labels[cluster.members] = label
+        selection = plan.selection(len(clusters), losses)
+        return replace(selection, labels=tuple(labels[places].tolist()) if clusters else ())
 
     def _cluster(
         self, rows: np.ndarray, limit: int, rng: np.random.Generator
@@ -84,10 +88,12 @@ class _Cluster:
     members: np.ndarray
 
 
-def _distinct(points: np.ndarray) -> np.ndarray:
-    """The points without repetitions, in their order."""
-    first = {key: row for row, key in reversed(list(enumerate(keys(points))))}
-    return points[sorted(first.values())]
+def _distinct(points: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """The points without repetitions, in their order; and where among them each point is."""
+    places: dict[bytes, int] = {}
+    rows = [places.setdefault(key, len(places)) for key in keys(points)]
+    first = np.unique(rows, return_index=True)[1]
+    return points[first], rows
 
 
 def _scaled(features: np.ndarray) -> np.ndarray:

@@ -28,13 +28,14 @@ class Selection:
 
     `origins` says of each point whether a policy proposed it, synthesis put it together or chance
     drew it. `clusters` is the number of clusters settled on, 0 where none were formed; `losses`
-    the k-means loss of each number of clusters tried.
+    the k-means loss of each number of clusters tried; `labels` each candidate's cluster, or empty.
     """
 
     points: np.ndarray
     origins: tuple[Origin, ...]
     clusters: int = 0
     losses: tuple[float, ...] = ()
+    labels: tuple[int, ...] = ()
 
 
 class Sampler(ABC):

@@ -1,4 +1,4 @@
-"""`release-ray compile` and `bench`: what an earlier run's records are worth."""
+"""`release-ray compile`, `bench` and `report`: what earlier runs have left, made use of."""
 
 from __future__ import annotations
 
@@ -54,3 +54,19 @@ def bench(
     print(f"default  {deployment.default_ms:.3f} ms")
     print(f"tuned    {deployment.tuned_ms:.3f} ms  ({ratio:.2f}x)")
     print(f"max relative error against the reference: {deployment.max_rel_error:.2g}")
+
+
+def report(
+    work_dir: Annotated[
+        list[Path],
+        typer.Option(help="Of an earlier `tune`; repeat it to compare.", show_default=False),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Default: report.html in the first work dir."),
+    ] = None,
+) -> None:
+    """Write one HTML page about a run, or about several side by side; it needs no network."""
+    from release_ray.report import write_report
+
+    print(write_report(work_dir, output))

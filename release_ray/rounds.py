@@ -1,0 +1,58 @@
+"""What was planned in each round, a JSON line each: for the page, and for whoever asks why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from release_ray.events import Event, RoundPlanned
+
+FILE = "rounds.jsonl"
+
+
+class Rounds:
+    """A listener that appends to `rounds.jsonl` of a folder; a `fresh` one begins it anew.
+
+    A file that cannot be written goes without the round: the records are what counts.
+    """
+
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
+        self._path = folder / FILE
+        self._mode = "w" if fresh else "a"
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RoundPlanned):
+            with suppress(OSError), self._path.open(self._mode) as file:
+                self._mode = "a"
+                file.write(json.dumps(_plain(event)) + "\n")
+
+
+def read_rounds(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """The lines of the file in a folder; none without one. What a killed run left torn is out."""
+    try:
+        lines = (folder / FILE).read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and "task" in entry and "round" in entry:
+                yield entry
+
+
+def _plain(event: RoundPlanned) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "task": event.task,
+        "round": event.round,
+        "candidates": event.candidates,
+        "refused": event.refused,
+        "clusters": event.clusters,
+        "search_cpu_s": round(event.search_cpu_s, 4),
+        "metrics": {name: round(value, 6) for name, value in event.metrics.items()},
+    }
+    if event.map is not None:
+        plain["map"] = {"candidates": event.map.candidates, "chosen": event.map.chosen}
+    return plain
