@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup tune test test-long lint prior clean
+.PHONY: setup tune test test-long lint browser prior clean
 
 setup: $(STAMP)
 
@@ -28,8 +28,13 @@ lint: setup
 test: lint
 	$(BIN)/pytest -m 'not long'
 
-test-long: setup
+test-long: setup browser
 	$(BIN)/pytest -m long
+
+# The page is tested in a browser, which is no Python package.
+browser:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium
 
 # Measures anew what is shipped of other operators; half an hour.
 prior: setup

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import json
 from collections.abc import Sequence
 
 from release_ray.core.errors import InputError
+from release_ray.core.registry import find
 from release_ray.measure.devices.base import DeviceKind
 from release_ray.measure.devices.cpu import CpuKind
 from release_ray.measure.devices.cuda import CudaKind
@@ -26,9 +28,14 @@ def kinds() -> tuple[str, ...]:
 
 
 def device_kind(name: str) -> DeviceKind:
-    """The kind of that name. Raises `InputError` for an unknown one, naming the nearest."""
+    """The kind of that name, a registered one or `module:Class` of the user's own.
+
+    Raises `InputError` for an unknown one, naming the nearest.
+    """
     if name in _KINDS:
         return _KINDS[name]
+    if ":" in name:
+        return find("kind of device", name, {}, DeviceKind)()
     near = difflib.get_close_matches(name, ("auto", *_KINDS), n=1, cutoff=0.3)
     remedy = f"did you mean {near[0]}?" if near else f"use auto, {', '.join(_KINDS)}"
     raise InputError(f"devices: unknown kind {name!r}; {remedy}")
@@ -41,7 +48,7 @@ def expand(
 
     Args:
         text: `auto`, `cpu`, `cpu:COUNTxCORES`, `cuda`, `cuda:MODEL`, `sim:COUNT`,
-            `sim:COUNT?build_s=0.1`, `rpc://host:port/key`.
+            `sim:COUNT?build_s=0.1`, `rpc://host:port/key`, or `module:Class?options`.
         hosts: where they may be, the driver's own first; default: this machine.
         target: the text of `--target`, which says what `auto` is.
 
@@ -65,6 +72,11 @@ def _named(text: str, target: str) -> tuple[str, str]:
     name, _, options = text.partition(":")
     if name == "auto":
         return (CudaKind if is_cuda(target) else CpuKind).name, ""
+    if name not in _KINDS and options:
+        attribute, _, options = options.partition("?")
+        # A class by its capital, as `lab:Meter`; `cuad:A100` is a slip.
+        if attribute[:1].isupper() and importlib.util.find_spec(name.partition(".")[0]):
+            return f"{name}:{attribute}", options
     return name, options
 
 
