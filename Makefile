@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup tune test test-long lint browser prior clean
+.PHONY: setup tune test test-long lint browser docs prior clean
 
 setup: $(STAMP)
 
@@ -13,7 +13,7 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing torch, TVM and Ray into $(VENV): some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,rpc]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,bench,rpc]'
 	touch $@
 
 tune: setup
@@ -35,6 +35,10 @@ test-long: setup browser
 browser:
 	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium
+
+# The site, in build/site.
+docs: setup
+	$(BIN)/mkdocs build --strict
 
 # Measures anew what is shipped of other operators; half an hour.
 prior: setup

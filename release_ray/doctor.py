@@ -16,6 +16,8 @@ from release_ray.journal import versions
 
 _ROOMS = ("envs", "policies", "samplers")
 _SHARED_MEMORY_BYTES = 512 * 2**20
+_CANARY = "release_ray.measure.handlers:canary"
+_KERNEL_S = 60.0
 
 
 class Finding(NamedTuple):
@@ -26,12 +28,19 @@ class Finding(NamedTuple):
     message: str
 
 
-def examine(address: str | None = None) -> list[Finding]:
-    """Looks at versions, pins, packages, the host and, if one is named, the cluster."""
-    findings = [_python(), _pins(), _ray(), *_rooms(), _linker(), _load(), _shared_memory()]
+def examine(address: str | None = None, target: str = "native") -> list[Finding]:
+    """Looks at versions, pins, packages, the host, a kernel for the target, and the cluster.
+
+    The cluster is looked at where one is named, here or by `RAY_ADDRESS`; then the target is that
+    of its nodes, and `release-ray devices` looks at those.
+    """
+    findings = [_python(), _pins(), _ray(), *_rooms(), _linker()]
+    findings += [_load(), _frequency(), _shared_memory()]
     address = address or os.environ.get("RAY_ADDRESS")
     if address:
         findings.append(_cluster(address))
+    elif not any(finding.level == "error" for finding in findings):
+        findings.append(_kernel(target))
     return findings
 
 
@@ -100,6 +109,47 @@ def _load() -> Finding:
             "measurements",
         )
     return Finding("ok", "host", f"{processor}, load {load:.1f}")
+
+
+def _frequency(cpus: Path = Path("/sys/devices/system/cpu")) -> Finding:
+    """Whether cores change their clock as they like. Virtual machines do not show it."""
+    found = {path.read_text().strip() for path in cpus.glob("cpu*/cpufreq/scaling_governor")}
+    slow = ", ".join(sorted(found - {"performance"}))
+    if slow:
+        return Finding(
+            "warning",
+            "frequency",
+            f"the cores' governor is {slow}: latencies depend on what ran before; "
+            "sudo cpupower frequency-set -g performance",
+        )
+    return Finding("ok", "frequency", "governor performance" if found else "no scaling to be seen")
+
+
+def _kernel(target: str) -> Finding:
+    """Builds a kernel for the target and runs it, in a child: it may be no code for this host."""
+    from release_ray.measure.process import Child, ChildFailure
+    from release_ray.targets import back_end, resolve, target_json
+
+    try:
+        resolved = resolve(target, 1)
+    except InputError as error:
+        return Finding("error", "target", str(error))
+    if resolved.kind.name != "llvm":
+        return Finding(
+            "ok", "target", f"{target} is none of processors: see release-ray devices --target"
+        )
+    child = Child(cores=(), threads=1, kinds=[back_end(resolved)], jobs_per_worker=1)
+    try:
+        child.wait_ready()
+        canary = child.call(_CANARY, "cpu", target_json(resolved), timeout_s=_KERNEL_S).value
+    except ChildFailure as failure:
+        remedy = "use --target native" if target != "native" else "is LLVM wrong about it?"
+        return Finding(
+            "error", "target", f"{target} does not run on this host: {failure}; {remedy}"
+        )
+    finally:
+        child.close()
+    return Finding("ok", "target", f"a kernel for {target} runs, at {canary.gflops:.0f} GFLOPS")
 
 
 def _shared_memory() -> Finding:

@@ -114,11 +114,15 @@ def _place(row: DeviceReport) -> str:
     return f"core{'s' if len(row['cores']) > 1 else ''} {cores}" if cores else "–"
 
 
-def doctor(address: options.Address = None, json: options.Json = False) -> int:
-    """Check versions, pins, host and cluster; exit status 1 if something would not work."""
+def doctor(
+    target: options.Target = None,
+    address: options.Address = None,
+    json: options.Json = False,
+) -> int:
+    """Check versions, pins, host, target and cluster; exit status 1 if something cannot work."""
     from release_ray.doctor import examine
 
-    findings = examine(address)
+    findings = examine(address, target or "native")
     if json:
         print(json_module.dumps([finding._asdict() for finding in findings]))
     else:

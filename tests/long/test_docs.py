@@ -188,7 +188,7 @@ def test_the_drop_in(pages, tmp_path):
 def test_the_site_is_complete(pytestconfig, tmp_path):
     """Links, figures and the docstrings that the API is made of."""
     built = subprocess.run(
-        [BIN / "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        [BIN / "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
         cwd=pytestconfig.rootpath,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,

@@ -22,6 +22,7 @@ COMMANDS = [
     ["devices"],
     ["compile"],
     ["bench"],
+    ["report"],
     ["doctor"],
     ["records", "show"],
     ["records", "export"],

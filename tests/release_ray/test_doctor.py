@@ -1,0 +1,90 @@
+"""What is found to be wrong with a set-up."""
+
+from collections import namedtuple
+
+import pytest
+
+from release_ray import doctor, tvm_setup
+from release_ray.core.errors import InputError
+
+
+def by_subject(findings):
+    return {finding.subject: finding for finding in findings}
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def test_a_kernel_for_this_host_is_built_and_run():
+    found = by_subject(doctor.examine())["target"]
+    assert found.level == "ok"
+    assert "GFLOPS" in found.message
+
+
+@pytest.mark.parametrize(
+    ("target", "level", "says"),
+    [
+        ("llvm -mcpu=znver99", "error", "znver"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "error", "does not run on this host"),
+        ("cuda", "ok", "release-ray devices"),
+    ],
+)
+def test_a_target_that_this_host_is_not(target, level, says):
+    found = by_subject(doctor.examine(target=target))["target"]
+    assert (found.level, says in found.message) == (level, True), found
+
+
+@pytest.mark.parametrize(
+    ("governors", "level"),
+    [([], "ok"), (["performance", "performance"], "ok"), (["performance", "schedutil"], "warning")],
+)
+def test_cores_that_change_their_clock(tmp_path, governors, level):
+    for number, governor in enumerate(governors):
+        folder = tmp_path / f"cpu{number}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text(f"{governor}\n")
+    found = doctor._frequency(tmp_path)
+    assert found.level == level
+    assert ("schedutil" in found.message) == (level == "warning")
+
+
+def test_a_loaded_host(monkeypatch):
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (1e3, 0.0, 0.0))
+    assert doctor._load().level == "warning"
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    assert doctor._load().level == "ok"
+
+
+def test_little_shared_memory(monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage(64 << 20, 0, 64 << 20))
+    found = doctor._shared_memory()
+    assert (found.level, "64 MiB" in found.message) == ("warning", True)
+
+
+def test_a_foreign_package_of_the_same_name(monkeypatch, tmp_path):
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(doctor.importlib.util.sys.modules, "envs")
+    (found,) = doctor._rooms()
+    assert (found.level, found.subject) == ("error", "envs")
+    assert str(tmp_path) in found.message
+
+
+def test_the_wrong_pair_of_packages_is_an_error_and_no_kernel_is_tried(monkeypatch):
+    def wrong():
+        raise InputError("apache-tvm-ffi 0.1.15 does not work: pip install ...")
+
+    monkeypatch.setattr(tvm_setup, "check_pins", wrong)
+    findings = by_subject(doctor.examine())
+    assert findings["pins"].level == "error"
+    assert "target" not in findings
+
+
+def test_ray_without_its_dashboard(monkeypatch):
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    found = doctor._ray()
+    assert (found.level, "ray[default]" in found.message) == ("warning", True)
