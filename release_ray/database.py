@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 WORKLOADS: Final = "database_workload.json"
 RECORDS: Final = "database_tuning_record.json"
+DAMAGED: Final = ".damaged"
+"""Added to the name of a file that was repaired."""
 
 FAILED_S: Final = 1e9
 """MetaSchedule stores a failure as 1e10 s."""
@@ -90,48 +92,92 @@ def open_database(directory: Path) -> JSONDatabase:
     return JSONDatabase(str(directory / WORKLOADS), str(directory / RECORDS), allow_missing=False)
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A database's contents as MetaSchedule's objects, without what could not be read."""
+
+    workloads: Mapping[int, Any]
+    """Each line's content by its number, which is how records refer to it."""
+    records: tuple[tuple[Any, TuningRecord], ...]
+    """Each line's content, [number of the workload, [trace, ...]], and what it says."""
+    skipped: tuple[str, ...]
+    """`file:line: why`."""
+
+
+def load_database(directory: Path) -> Loaded:
+    """Everything that can be read of a database; bad lines are named.
+
+    Raises:
+        InputError: one of the two files is not there or cannot be read.
+    """
+    skipped: list[str] = []
+    contents: dict[int, Any] = {}
+    workloads: dict[int, Workload] = {}
+    for index, where, line in _lines(directory / WORKLOADS):
+        try:
+            contents[index] = json.loads(line)
+            workloads[index] = Workload.from_json(contents[index])
+        except Exception as error:  # foreign data: JSON, base64 and TVM's own errors alike
+            skipped.append(_bad(where, error))
+    records = []
+    for _, where, line in _lines(directory / RECORDS):
+        try:
+            index, content = whole = json.loads(line)
+            if index not in workloads:
+                raise ValueError(f"there is no workload {index}")
+            records.append((whole, TuningRecord.from_json(content, workloads[index])))
+        except Exception as error:  # as above
+            skipped.append(_bad(where, error))
+    for message in skipped:
+        logger.warning("skipped %s", message)
+    kept = {index: contents[index] for index in workloads}
+    return Loaded(kept, tuple(records), tuple(skipped))
+
+
+def repair_database(directory: Path) -> tuple[str, ...]:
+    """Leaves out of a database's files what cannot be read; says what, and keeps them as they were.
+
+    Raises:
+        InputError: they cannot be read or written.
+    """
+    loaded = load_database(directory)
+    if loaded.skipped:
+        numbers = {line: number for number, line in enumerate(loaded.workloads)}
+        records = [[numbers[index], content] for (index, content), _ in loaded.records]
+        for name, lines in ((WORKLOADS, loaded.workloads.values()), (RECORDS, records)):
+            path = directory / name
+            path.replace(path.with_name(name + DAMAGED))
+            write_atomic(path, _text(_dump(line) for line in lines))
+    return loaded.skipped
+
+
+def latency_of(record: TuningRecord) -> float | None:
+    """Seconds, the mean of its runs; None for a failure, which MetaSchedule stores as 1e10 s."""
+    seconds = [float(value) for value in record.run_secs or ()]
+    mean_s = sum(seconds) / len(seconds) if seconds else math.nan
+    return mean_s if 0 < mean_s < FAILED_S else None
+
+
 def read_database(directory: Path) -> Foreign:
     """Every measurement of a database; failures are left out, and bad lines are named.
 
     Raises:
         InputError: one of the two files is not there or cannot be read.
     """
-    skipped: list[str] = []
-    workloads: dict[int, Workload] = {}
-    for index, where, line in _lines(directory / WORKLOADS):
-        try:
-            workloads[index] = Workload.from_json(json.loads(line))
-        except Exception as error:  # foreign data: JSON, base64 and TVM's own errors alike
-            skipped.append(_bad(where, error))
-    records = []
-    for _, where, line in _lines(directory / RECORDS):
-        try:
-            index, content = json.loads(line)
-            if index not in workloads:
-                raise ValueError(f"there is no workload {index}")
-            record = _record(content, workloads[index])
-        except Exception as error:  # as above
-            skipped.append(_bad(where, error))
-            continue
-        if record is not None:
-            records.append(record)
-    for message in skipped:
-        logger.warning("skipped %s", message)
-    return Foreign(tuple(records), tuple(skipped))
+    loaded = load_database(directory)
+    measured = (
+        (content, record, latency_s)
+        for (_, content), record in loaded.records
+        if (latency_s := latency_of(record)) is not None
+    )
+    return Foreign(tuple(_foreign(*one) for one in measured), loaded.skipped)
 
 
-def _record(content: Any, workload: Workload) -> ForeignRecord | None:
-    record = TuningRecord.from_json(content, workload)
-    seconds = [float(value) for value in record.run_secs or ()]
-    if not seconds:
-        return None
-    latency_s = sum(seconds) / len(seconds)
-    if not math.isfinite(latency_s) or not 0 < latency_s < FAILED_S:
-        return None
+def _foreign(content: Any, record: TuningRecord, latency_s: float) -> ForeignRecord:
     target: Target | None = record.target
     return ForeignRecord(
-        key=workload_key(workload.mod),
-        module=workload.mod,
+        key=workload_key(record.workload.mod),
+        module=record.workload.mod,
         trace_json=json.dumps(content[0]),
         latency_s=latency_s,
         target_json=None if target is None else target_json(target),

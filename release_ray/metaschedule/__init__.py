@@ -20,12 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from release_ray.metaschedule.builder import RayBuilder
+    from release_ray.metaschedule.database import ReleaseDatabase
     from release_ray.metaschedule.runner import RayRunner
     from release_ray.metaschedule.search import ReleaseSearch
 
-__all__ = ["RayBuilder", "RayRunner", "ReleaseSearch"]
+__all__ = ["RayBuilder", "RayRunner", "ReleaseDatabase", "ReleaseSearch"]
 
-_MODULES = {"RayBuilder": "builder", "RayRunner": "runner", "ReleaseSearch": "search"}
+_MODULES = {
+    "RayBuilder": "builder",
+    "RayRunner": "runner",
+    "ReleaseDatabase": "database",
+    "ReleaseSearch": "search",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,155 @@
+"""MetaSchedule's database as this program keeps it."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tvm
+from operators import convolution, dense, task
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
+
+from release_ray.core.errors import InputError
+from release_ray.database import RECORDS, WORKLOADS
+from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseDatabase
+
+TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+FAILED_S = 1e10
+
+
+def commit(database, operator, *latencies_s):
+    """Records of an operator that was marked, for TVM makes nothing of an empty schedule."""
+    workload = database.commit_workload(operator.module)
+    block = "conv" if operator.name == "convolution" else operator.name
+    for latency_s in latencies_s:
+        schedule = Schedule(operator.module)
+        schedule.annotate(schedule.get_sblock(block), "mark", 1)
+        record = TuningRecord(schedule.trace, workload, [latency_s], TARGET, None)
+        database.commit_tuning_record(record)
+    return workload
+
+
+def latencies(records):
+    return [float(record.run_secs[0]) for record in records]
+
+
+@pytest.fixture
+def conv():
+    return task(convolution)
+
+
+@pytest.fixture
+def product():
+    return task(dense)
+
+
+def test_the_fastest_come_first_and_failures_never(tmp_path, conv, product):
+    database = ReleaseDatabase(tmp_path)
+    workload = commit(database, conv, 3e-3, FAILED_S, 1e-3, 2e-3)
+    commit(database, product, 1e-4)
+    assert latencies(database.get_top_k(workload, 2)) == [1e-3, 2e-3]
+    assert latencies(database.get_top_k(workload, 9)) == [1e-3, 2e-3, 3e-3]
+    assert len(database) == len(database.get_all_tuning_records()) == 5
+    assert database.has_workload(conv.module)
+
+
+def test_tvm_finds_the_best_and_nothing_where_nothing_is(tmp_path, conv, product):
+    database = ReleaseDatabase(tmp_path)
+    commit(database, conv, 2e-3, 1e-3)
+    found = database.query_tuning_record(conv.module, TARGET, "main")
+    assert latencies([found]) == [1e-3]
+    assert "mark" in database.query_ir_module(conv.module, TARGET, "main").script()
+    assert database.query_tuning_record(product.module, TARGET, "main") is None
+    commit(database, product, FAILED_S)
+    assert database.query_tuning_record(product.module, TARGET, "main") is None
+
+
+def test_what_was_committed_is_there_again_for_stock_tvm_too(tmp_path, conv, product):
+    first = ReleaseDatabase(tmp_path)
+    commit(first, conv, 2e-3)
+    commit(first, product, 1e-3)
+    first.close()
+    stock = JSONDatabase(str(tmp_path / WORKLOADS), str(tmp_path / RECORDS))
+    assert sorted(latencies(stock.get_all_tuning_records())) == [1e-3, 2e-3]
+    again = ReleaseDatabase(tmp_path)
+    commit(again, conv, 1e-4)
+    assert len(again) == 3
+    assert len((tmp_path / WORKLOADS).read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", [RECORDS, WORKLOADS])
+def test_a_torn_line_is_named_and_the_rest_goes_on(tmp_path, conv, product, name, caplog):
+    first = ReleaseDatabase(tmp_path)
+    commit(first, conv, 2e-3)
+    commit(first, product, 1e-3)
+    first.close()
+    whole = (tmp_path / name).read_text()
+    torn = whole[: len(whole) - 20]
+    (tmp_path / name).write_text(torn)
+    with caplog.at_level(logging.WARNING, "release_ray"):
+        again = ReleaseDatabase(tmp_path)
+    assert f"{name}:2" in caplog.text
+    assert latencies(again.get_all_tuning_records()) == [2e-3]
+    assert (tmp_path / f"{name}.damaged").read_text() == torn
+    commit(again, product, 3e-3)
+    again.close()
+    stock = JSONDatabase(str(tmp_path / WORKLOADS), str(tmp_path / RECORDS))
+    assert sorted(latencies(stock.get_all_tuning_records())) == [2e-3, 3e-3]
+
+
+def test_two_cannot_write_into_one(tmp_path, conv):
+    first = ReleaseDatabase(tmp_path)
+    with pytest.raises(InputError, match="open elsewhere"):
+        ReleaseDatabase(tmp_path)
+    first.close()
+    commit(ReleaseDatabase(tmp_path), conv, 1e-3)
+
+
+def test_a_file_in_its_place_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="not a folder"):
+        ReleaseDatabase(tmp_path / "file")
+
+
+def test_a_killed_program_leaves_what_it_had_committed(tmp_path):
+    support = Path(sys.modules["operators"].__file__).parent
+    program = f"""
+import os, sys
+sys.path[:0] = [{str(support)!r}, {str(Path(__file__).parent)!r}]
+from test_database import ReleaseDatabase, commit, convolution, task
+commit(ReleaseDatabase({str(tmp_path)!r}), task(convolution), 1e-3, 2e-3)
+os.kill(os.getpid(), 9)
+"""
+    assert subprocess.run([sys.executable, "-c", program]).returncode == -9
+    assert len(ReleaseDatabase(tmp_path)) == 2
+
+
+def test_tuning_with_it_as_with_any_database(ray_local, tmp_path, product):
+    logger = logging.getLogger("tvm.s_tir.meta_schedule")
+    logger.handlers.clear()
+    logger.propagate = True
+    database, builder, runner = ReleaseDatabase(tmp_path), RayBuilder(), RayRunner()
+    found = ms.tune_tir(
+        product.module,
+        product.target,
+        str(tmp_path / "logs"),
+        8,
+        num_trials_per_iter=8,
+        database=database,
+        builder=builder,
+        runner=runner,
+        strategy="replay-trace",
+        cost_model="random",
+        num_tuning_cores=1,
+    )
+    builder.close()
+    runner.close()
+    assert found.same_as(database)
+    assert len(database) == 8
+    assert database.query_schedule(product.module, product.target, "main") is not None
+    lines = (tmp_path / RECORDS).read_text().splitlines()
+    assert [json.loads(line)[0] for line in lines] == [0] * 8
