@@ -14,6 +14,7 @@ from release_ray.measure.hosts import Host, answers, cluster_hosts, this_host
 
 _REMEDY = "start one with `ray start --head`, or leave --address out to use this host alone"
 _OBJECT_STORE_BYTES = 256 * 2**20
+_REACH_S = 5.0
 
 
 def hosts(stack: ExitStack, address: str | None) -> list[Host]:
@@ -145,6 +146,25 @@ def _join(address: str) -> None:
 
 
 def _require_answer(address: str) -> None:
-    """Raises `InputError` where nobody listens; Ray itself would wait for a minute."""
-    if "://" not in address and ":" in address and not answers(address):
+    """Raises `InputError` where nobody listens, or no Ray does; Ray itself would wait for minutes.
+
+    A client's address, `ray://...`, and `auto` are left to Ray.
+    """
+    if "://" in address or ":" not in address:
+        return
+    if not answers(address) or not _speaks_grpc(address):
         raise InputError(f"no Ray cluster answers at {address}: {_REMEDY}")
+
+
+def _speaks_grpc(address: str) -> bool:
+    """Whether who listens there speaks as a Ray does; taken for granted of an encrypted one."""
+    if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+        return True
+    import grpc
+
+    with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(_REACH_S)
+        except grpc.FutureTimeoutError:
+            return False
+    return True

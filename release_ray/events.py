@@ -67,13 +67,22 @@ class RoundFinished:
 
 
 @dataclass(frozen=True)
+class DeviceLost:
+    """A device is given up; what it had is measured elsewhere, on the `left` others."""
+
+    name: str
+    reason: str
+    left: int
+
+
+@dataclass(frozen=True)
 class Stage:
     """A part of the run began, named for people: `loading resnet18`, `compiling`."""
 
     name: str
 
 
-Event = RunStarted | RoundPlanned | Measured | RoundFinished | Stage
+Event = RunStarted | RoundPlanned | Measured | RoundFinished | DeviceLost | Stage
 Listener = Callable[[Event], None]
 
 

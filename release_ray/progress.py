@@ -55,6 +55,8 @@ class Progress:
         self._devices_s = 0.0
         self._busy_s = 0.0
         self._cpu = CpuSeconds()
+        self.devices_lost: dict[str, str] = {}
+        """Devices that were given up, and why."""
 
     def began(self) -> None:
         """Tells that the devices are up: from here on they ought to be busy."""
@@ -72,6 +74,7 @@ class Progress:
         """
         self._meter.update()
         stats = self._pool.stats()
+        self.devices_lost = stats.gone
         if tuning:
             self._busy_s = sum(d.run_s + d.build_s for d in stats.devices.values())
             self._devices_s += self.devices * (self._watch.here_s - self._tuned_s)
@@ -106,6 +109,7 @@ class Progress:
             wall_s=round(self._watch.active_s(), 3),
             start_s=earlier.start_s if earlier and earlier.start_s is not None else start_s,
             device_idle_share=self._idle_share(),
+            devices_lost=self.devices_lost,
             cpu_s=_sum(earlier.cpu_s, self._cpu) if earlier else self._cpu,
             latency_ms=latency,
             max_rel_error=error,

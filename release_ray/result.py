@@ -59,6 +59,7 @@ class Result(_Model):
     device_idle_share: float | None = Field(
         None, le=1, description="1 - run time / (wall x devices)"
     )
+    devices_lost: dict[str, str] = Field({}, description="devices given up in the last call, why")
     cpu_s: CpuSeconds = CpuSeconds()
     latency_ms: LatencyMs = LatencyMs()
     max_rel_error: float | None = Field(

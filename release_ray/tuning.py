@@ -14,7 +14,7 @@ from release_ray.core.prior import Prior, shipped
 from release_ray.core.settings import TuneSettings
 from release_ray.database import write_database
 from release_ray.deploy import Deployment, choose_winners, deploy
-from release_ray.events import Listener, RunStarted, Stage, TaskSummary
+from release_ray.events import DeviceLost, Listener, RunStarted, Stage, TaskSummary
 from release_ray.finals import hold_finals
 from release_ray.journal import Journal
 from release_ray.measure.devices import device_kind
@@ -98,6 +98,7 @@ class _Run:
         settings, prepared = parts.settings, parts.prepared
         self._parts = parts
         self._journal = journal
+        self._told_lost: set[str] = set()
         # What hardware has measured tells nothing of latencies that are made up.
         prior = Prior if parts.kind.simulated else shipped
         self._states = [
@@ -148,6 +149,7 @@ class _Run:
             self._tune()
             self._parts.after_round(self._states)
             self._progress.update(tuning=True)
+            self._tell_losses()
             self._checkpoint()
             if not any(state.best_s for state in self._states):
                 raise WorkFailed(_reasons(self._states))
@@ -224,12 +226,20 @@ class _Run:
 
     def _after_round(self) -> None:
         self._progress.update(tuning=True)
+        self._tell_losses()
         if self._parts.steady is None:
             self._tuner.feed(self._progress.devices)
         self._progress.write("running")
         if self._parts.storage is not None:
             self._parts.storage.sync(self._parts.workdir.path)
         self._parts.after_round(self._states)
+
+    def _tell_losses(self) -> None:
+        lost = self._progress.devices_lost
+        for name in sorted(lost.keys() - self._told_lost):
+            self._told_lost.add(name)
+            left = self._progress.devices - len(lost)
+            self._parts.listener(DeviceLost(name, lost[name], left))
 
     def _checkpoint(self) -> None:
         with self._parts.workdir.new_checkpoints() as checkpoints:

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from release_ray.events import (
+    DeviceLost,
     Event,
     Measured,
     RoundFinished,
@@ -97,6 +98,8 @@ class View:
                     )
             case RoundFinished():
                 self._round_finished(event)
+            case DeviceLost():
+                self._say(f"{event.name} is given up, {event.left} left: {event.reason}")
 
     def _start(self, event: RunStarted) -> None:
         self._tasks = {task.name: task for task in event.tasks}

@@ -131,8 +131,10 @@ class MeasureSettings(Settings):
     early_stop: float = Field(
         3.0, gt=1, description="a first run this many times the best ends the measurement as slow"
     )
-    build_timeout_s: float = Field(20.0, gt=0)
-    run_timeout_s: float = Field(10.0, gt=0)
+    build_timeout_s: float = Field(20.0, gt=0, description="a build may take so long")
+    run_timeout_s: float = Field(
+        10.0, gt=0, description="a run may take so long, and longer where a good kernel is slow"
+    )
     jobs_per_worker: int = Field(64, ge=1, description="a child is replaced after so many jobs")
     max_in_flight: int = Field(4, ge=1, description="artifacts that wait for a device, at most")
 

@@ -9,7 +9,8 @@ import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +23,9 @@ from release_ray.measure.gpus import LIBRARY
 
 _PROBE_TIMEOUT_S = 60.0
 _REACH_S = 5.0
+_DYING_S = 40.0
+"""Ray takes half of that to see that a node is dead."""
+_AGAIN_S = 1.0
 _INSTALL_TIMEOUT_S = 1800.0
 """A node may have to install a job's packages before it can answer."""
 
@@ -97,38 +101,88 @@ def require_same_compiler(hosts: Iterable[Host]) -> None:
             )
 
 
-def cluster_hosts() -> list[Host]:
+def cluster_hosts(unfit: Callable[[str, str], None] | None = None) -> list[Host]:
     """The nodes of the cluster that this process has joined, this process's own first.
 
-    Raises `InputError` where one of them cannot run this package.
+    One that dies meanwhile is left out.
+
+    Args:
+        unfit: is told the id of a node that cannot run this package, and why; it is left out.
+
+    Raises:
+        InputError: there is such a node, and nobody to be told.
     """
     import ray
-    from ray.exceptions import RayError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = ray.get_runtime_context().get_node_id()
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    probe: Any = ray.remote(this_host)
-    # This node's too, for its workers may have another Python than this process.
-    asked = [
-        probe.options(
-            num_cpus=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-        ).remote(node["NodeID"], _gpu_count(node))
-        for node in nodes
-    ]
-    try:
-        answers = ray.get(asked, timeout=_INSTALL_TIMEOUT_S)
-    except RayError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise InputError(
-            f"a node of the cluster cannot run release_ray ({lines[-1]}): install the same there as"
-            " here, or submit a job that brings it along (scripts/jobs)"
-        ) from error
+    found: list[Host] = []
+    deadline = time.monotonic() + _DYING_S
+    waiting = _living()
+    while waiting:
+        # This node's too, for its workers may have another Python than this process.
+        asked = {name: _probe(node) for name, node in waiting.items()}
+        again = []
+        for name, reply in asked.items():
+            try:
+                found.append(ray.get(reply, timeout=_INSTALL_TIMEOUT_S))
+            except _gone_errors() as error:
+                if time.monotonic() < deadline:
+                    again.append(name)
+                else:
+                    _refuse(waiting[name], error, unfit)
+            except ray.exceptions.RayError as error:
+                _refuse(waiting[name], error, unfit)
+        if again:
+            # A dead node is not known to be dead at once.
+            time.sleep(_AGAIN_S)
+        waiting = {name: node for name, node in _living().items() if name in again}
     # Workers here may keep off cores that a pool has taken; this process may use them all.
     cores = tuple(sorted(os.sched_getaffinity(0)))
-    hosts = [replace(host, cores=cores) if host.node == here else host for host in answers]
+    hosts = [replace(host, cores=cores) if host.node == here else host for host in found]
     return sorted(hosts, key=lambda host: (host.node != here, host.name, host.node))
+
+
+def _living() -> dict[str, Mapping[str, Any]]:
+    """The nodes that Ray takes to be alive, by their ids."""
+    import ray
+
+    return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+
+
+def _probe(node: Mapping[str, Any]) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    probe: Any = ray.remote(this_host)
+    options = probe.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+    return options.remote(node["NodeID"], _gpu_count(node))
+
+
+def _gone_errors() -> tuple[type[Exception], ...]:
+    """What Ray says where a node does not answer, whatever is installed there."""
+    from ray import exceptions
+
+    return (
+        exceptions.TaskUnschedulableError,
+        exceptions.NodeDiedError,
+        exceptions.WorkerCrashedError,
+        exceptions.LocalRayletDiedError,
+    )
+
+
+def _refuse(
+    node: Mapping[str, Any], error: Exception, unfit: Callable[[str, str], None] | None
+) -> None:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = (
+        f"the node {node['NodeManagerAddress']} of the cluster cannot run release_ray"
+        f" ({lines[-1]}): install the same there as here, or submit a job that brings it along"
+        " (scripts/jobs)"
+    )
+    if unfit is None:
+        raise InputError(reason) from error
+    unfit(node["NodeID"], reason)
 
 
 def _gpu_count(node: Mapping[str, Any]) -> int:

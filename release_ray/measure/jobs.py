@@ -34,8 +34,9 @@ class Job:
     """Unique in a run."""
     workload: Workload
     trace_json: str
-    """`json.dumps(trace.as_json())` of the full trace, postprocs included: it replays onto the
-    workload and gives the scheduled module. Empty for the operator untuned."""
+    """The full trace as MetaSchedule's database stores it, postprocs included: it replays onto the
+    workload and gives the scheduled module. Empty for the operator untuned, whose `purpose` says
+    so. `measure.kernels.job_of` makes a job of a module that is scheduled already."""
     decisions: str
     """Canonical JSON of the applied knob values."""
     best_s: float | None

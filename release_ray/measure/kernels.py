@@ -17,8 +17,14 @@ import tvm
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.schedule import Schedule, Trace
 
+from release_ray.core.settings import MeasureSettings
+from release_ray.measure.jobs import Job, Workload
+from release_ray.targets import target_json
+
 Arguments = tuple[tuple[tuple[int, ...], str], ...]
 
+_NO_STEPS = json.dumps([[], []])
+"""The trace of a schedule that changes nothing."""
 _SEED = 7
 _names = itertools.count()
 
@@ -31,6 +37,29 @@ def workload_module(module_json: str) -> tvm.IRModule:
 @lru_cache(maxsize=8)
 def target_of(target_json: str) -> tvm.target.Target:
     return tvm.target.Target(json.loads(target_json))
+
+
+def job_of(
+    number: int,
+    module: tvm.IRModule,
+    target: tvm.target.Target,
+    settings: MeasureSettings | None = None,
+) -> Job:
+    """A job for the pool: times a module that is scheduled already, its one PrimFunc being `main`.
+
+    Args:
+        number: the job's id, by which its outcome is known.
+        settings: how it is built and timed; default: `MeasureSettings()`.
+    """
+    workload = Workload(
+        key="",
+        name="kernel",
+        module_json=tvm.ir.save_json(module),
+        target_json=target_json(target),
+        flops=0.0,
+    )
+    settings = settings or MeasureSettings()
+    return Job(number, workload, _NO_STEPS, "", best_s=None, settings=settings)
 
 
 def scheduled(module_json: str, trace_json: str) -> tvm.IRModule:

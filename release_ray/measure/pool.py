@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 
 from release_ray.core.errors import InputError, WorkFailed
 from release_ray.core.settings import MeasureSettings
@@ -54,6 +54,7 @@ class MeasurePool:
         self._plan = plan
         self._received = 0
         self._aside: Aside | None = None
+        self._left = False
 
     @staticmethod
     def start(
@@ -83,6 +84,10 @@ class MeasurePool:
         """
         if not devices:
             raise InputError("devices: none given; use --devices auto")
+        if not all(isinstance(device, DeviceSpec) for device in devices):
+            raise InputError(f"devices: {devices!r} are no DeviceSpecs; use expand({devices!r})")
+        if not ray.is_initialized():
+            raise InputError("devices: Ray does not run; call ray.init(address='local') first")
         if len({device_kind(device.kind).simulated for device in devices}) > 1:
             raise InputError("devices: real and simulated ones do not mix; ask for one sort")
         nodes = spread_builders(hosts or [this_host()], devices, builders)
@@ -193,6 +198,7 @@ class MeasurePool:
 
     def shutdown(self) -> None:
         """Leaves the pool; if nobody else uses it, all its actors and child processes end."""
+        self._left = True
         if self._aside is not None:
             self._aside.end()
         with suppress(RayError):
@@ -203,10 +209,15 @@ class MeasurePool:
     def _ask(reply: ray.ObjectRef) -> Any:
         try:
             return ray.get(reply)
+        except RayTaskError as error:
+            # The pool lives, and could make nothing of what it was told.
+            raise TypeError(f"the measurement pool cannot do that: {error.cause}") from error
         except RayError as error:
             raise WorkFailed(f"the measurement pool is gone: {error}") from error
 
     def _taken(self, answer: Any) -> Any:
+        if self._left:
+            raise WorkFailed("this measurement pool was shut down: start another")
         if isinstance(answer, Failure):
             raise WorkFailed(f"the measurement pool has given this run up: {answer.error}")
         return answer

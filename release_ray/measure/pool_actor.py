@@ -31,6 +31,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from release_ray.core.errors import InputError
 from release_ray.core.settings import MeasureSettings
+from release_ray.core.statuses import Status
 from release_ray.measure.actors import (
     BuilderActor,
     DeviceActor,
@@ -117,6 +118,8 @@ class PoolStats:
     """Of the scheduler's own actor, which is a part of `overhead_cpu_s`."""
     losses: dict[str, str]
     """The last message of each builder or device that went away."""
+    gone: dict[str, str]
+    """Devices that are lost for good, and why."""
     pids: dict[str, int]
     """Of the builder and device actors that are or were up."""
 
@@ -286,6 +289,9 @@ class PoolActor:
 
     async def canary(self, device: str) -> Any:
         """A device's `Canary`, or a `Failure`."""
+        if device not in self._scheduler.devices:
+            reason = self._losses.get(device, f"there are {', '.join(self._specs)}")
+            return Failure(InputError(f"devices: {device} is none of the pool's: {reason}"))
         return await self._alone(lambda handle: handle.canary.remote(), device)
 
     async def stats(self, run: str) -> PoolStats:
@@ -315,6 +321,11 @@ class PoolActor:
             + sum(place.overhead_cpu_s + place.earlier_cpu_s for place in self._places.values()),
             pool_cpu_s=time.process_time(),
             losses=dict(self._losses),
+            gone={
+                name: self._losses.get(name, "")
+                for name in self._specs
+                if name not in self._scheduler.devices
+            },
             pids=dict(self._pids),
         )
 
@@ -388,24 +399,32 @@ class PoolActor:
     async def _grow(self) -> None:
         """Takes in the devices of nodes that join the cluster, and builders beside them."""
         known = {node["NodeID"] for node in ray.nodes()}
+
+        def unfit(node: str, reason: str) -> None:
+            known.add(node)
+            logger.warning("the cluster has grown, but: %s", reason)
+
         while True:
             await asyncio.sleep(GROW_S)
             there = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
             if not there - known:
                 continue
             try:
-                hosts = await asyncio.to_thread(cluster_hosts)
-                # First those that are in use already: the others must be like them.
-                used = {spec.node for spec in self._specs.values()}
-                found = expand(
-                    self._plan.grows, sorted(hosts, key=lambda host: host.node not in used)
-                )
-            except (InputError, RayError) as error:
-                logger.warning("the cluster has grown, but: %s", error)
-                known |= there
+                hosts = await asyncio.to_thread(cluster_hosts, unfit)
+            except RayError as error:
+                logger.warning("the cluster has grown, but does not answer: %s", error)
                 continue
             fresh = [host for host in hosts if host.node not in known]
             known |= {host.node for host in fresh}
+            # First those that are in use already: the others must be like them.
+            used = {spec.node for spec in self._specs.values()}
+            try:
+                found = expand(
+                    self._plan.grows, sorted(hosts, key=lambda host: host.node not in used)
+                )
+            except InputError as error:
+                logger.warning("the cluster has grown, but: %s", error)
+                continue
             self._take_in(fresh, [spec for spec in found if spec.node not in used])
 
     def _take_in(self, hosts: Sequence[Host], found: Sequence[DeviceSpec]) -> None:
@@ -476,6 +495,9 @@ class PoolActor:
         place = self._places[name]
         if report.unfit:
             self._losses[name] = report.unfit
+            # It gets nothing more, whatever becomes of its candidate.
+            self._scheduler.hold(name)
+        if report.outcome.status is Status.DEVICE_LOST:
             self._give_up(name)
             return
         place.jobs += 1
@@ -485,6 +507,8 @@ class PoolActor:
         place.run_s += report.outcome.run_s
         place.build_s += report.outcome.build_s if built_here else 0.0
         self._obey(self._scheduler.measured(name, report.outcome))
+        if report.unfit:
+            self._give_up(name)
 
     async def _answer(self, name: str, reply: Awaitable[bytes]) -> Report | None:
         """An actor's report; None where it went away, or had gone away before it answered."""

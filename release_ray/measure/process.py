@@ -29,6 +29,8 @@ from release_ray.measure import child
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 120.0
+ANSWER_TIMEOUT_S = 60.0
+"""Of the clean parent, which may be swapped out, but never works for long."""
 KEPT_STDERR = 8192
 """Bytes of a worker's output that are kept: the last ones."""
 
@@ -192,7 +194,8 @@ class CleanParent:
             last = stderr.decode(errors="replace").strip().rsplit("\n", 1)[-1]
             reason = last or f"{type(error).__name__} while it started"
             raise Dead(f"the compiler process did not start: {reason}") from error
-        self._control.settimeout(None)
+        # It answers within milliseconds; one that does not is of no use any more.
+        self._control.settimeout(ANSWER_TIMEOUT_S)
         assert self._process.stderr is not None
         os.set_blocking(self._process.stderr.fileno(), False)
         self._ready = True
@@ -263,7 +266,10 @@ class Worker:
         deadline = started + timeout_s
         self._tail.clear()
         try:
+            # A worker that reads nothing must not keep us.
+            self._connection.settimeout(timeout_s)
             child.send(self._connection, (function, arguments))
+            self._connection.settimeout(None)
             data = self._wait_for_answer(deadline)
         except TimeoutError:
             cpu_s = self._kill()[1]
@@ -280,7 +286,15 @@ class Worker:
         except (EOFError, OSError):
             message, cpu_s = self._post_mortem()
             raise Dead(message, time.perf_counter() - started, cpu_s) from None
-        succeeded, value, wall_s, cpu_s = pickle.loads(data)
+        try:
+            succeeded, value, wall_s, cpu_s = pickle.loads(data)
+        except Exception as error:  # untrusted code may have written anything
+            cpu_s = self._kill()[1]
+            raise Dead(
+                f"its answer cannot be read ({type(error).__name__})",
+                time.perf_counter() - started,
+                cpu_s,
+            ) from None
         self._answered_cpu_s += cpu_s
         if not succeeded:
             raise Raised(value, wall_s, cpu_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import tempfile
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import tvm
 from ray.exceptions import RayError
 from ray.util import ActorPool
 from tvm.ir.utils import derived_object
@@ -20,13 +18,11 @@ from release_ray import cluster, tvm_setup
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.actors import BuilderActor, packed
 from release_ray.measure.devices import expand
-from release_ray.measure.jobs import Artifact, Job, Workload
+from release_ray.measure.jobs import Artifact
+from release_ray.measure.kernels import job_of
 from release_ray.measure.placement import on_node, spread_builders
 from release_ray.metaschedule.connection import closed_with, connected
-from release_ray.targets import back_end, target_json
-
-_UNCHANGED = json.dumps([[], []])
-"""The trace of a schedule that does nothing: what comes from MetaSchedule is scheduled already."""
+from release_ray.targets import back_end
 
 
 @derived_object
@@ -69,7 +65,10 @@ class RayBuilder(PyBuilder):
             return []
         if not self._actors:
             self._start(str(back_end(build_inputs[0].target)))
-        jobs = [packed(self._job(number, given)) for number, given in enumerate(build_inputs)]
+        jobs = [
+            packed(job_of(number, given.mod, given.target, self._settings))
+            for number, given in enumerate(build_inputs)
+        ]
         return [_result(reply) for reply in self._replies(jobs)]
 
     def close(self) -> None:
@@ -88,16 +87,6 @@ class RayBuilder(PyBuilder):
             )
             self._stack.callback(ray.kill, made)
             self._actors.append(made)
-
-    def _job(self, number: int, given: BuilderInput) -> Job:
-        workload = Workload(
-            key="",
-            name="metaschedule",
-            module_json=tvm.ir.save_json(given.mod),
-            target_json=target_json(given.target),
-            flops=0.0,
-        )
-        return Job(number, workload, _UNCHANGED, "", best_s=None, settings=self._settings)
 
     def _replies(self, jobs: Sequence[bytes]) -> list[Any]:
         """What the actors say, or why one says nothing."""

@@ -22,6 +22,7 @@ from release_ray.configuration import read_yaml
 from release_ray.core.errors import InputError, WorkFailed
 from release_ray.job import is_sweep, load_sweep_job, load_tune_job
 from release_ray.networks import BUILT_IN_NAMES
+from release_ray.networks.files import first_line
 
 HERE = Path(__file__).resolve().parent
 MIB = 2**20
@@ -51,9 +52,15 @@ def main() -> int:
     client = connected(chosen.address)
     if chosen.check:
         return 0
-    job = client.submit_job(
-        entrypoint=entrypoint, runtime_env={**environment, "working_dir": str(root)}
-    )
+    try:
+        job = client.submit_job(
+            entrypoint=entrypoint, runtime_env={**environment, "working_dir": str(root)}
+        )
+    except RuntimeError as error:
+        raise InputError(
+            f"{chosen.address} takes no job ({first_line(error)}): is its agent up? Of several Rays"
+            " on a machine each wants its own --dashboard-agent-listen-port"
+        ) from None
     print(f"submitted  {job}")
     print(f"follow     ray job logs --address {chosen.address} --follow {job}")
     print(f"stop       ray job stop --address {chosen.address} {job}", flush=True)

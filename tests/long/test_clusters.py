@@ -167,3 +167,23 @@ def test_the_pools_metrics_are_there_for_prometheus():
             time.sleep(2)
         assert "ray_release_ray_device_utilisation" in names
         pool.shutdown()
+
+
+def test_a_node_that_joins_while_another_dies_joins_the_pool():
+    text = "sim:?run_s=0.05"
+    with nodes({"num_cpus": 2}, {"num_cpus": 2}) as (made, added):
+        hosts = cluster_hosts()
+        specs = expand(text, hosts)
+        pool = MeasurePool.start(specs, 1, SETTINGS, hosts=hosts, grows=grows(specs, text))
+        pool.ready()
+        made.remove_node(added[1], allow_graceful=False)
+        # Ray takes the dead one to be alive for a while yet.
+        made.add_node(num_cpus=2)
+        assert len(cluster_hosts()) == 2
+        pool.submit(jobs(1000))
+        outcomes = outcomes_of(pool, 1000, timeout_s=120)
+        assert sorted(o.job_id for o in outcomes) == list(range(1000))
+        assert outcomes[-1].device in ("sim:0", "sim:2")
+        assert {"sim:0", "sim:2"} <= {o.device for o in outcomes}
+        assert set(pool.stats().gone) == {"sim:1"}
+        pool.shutdown()

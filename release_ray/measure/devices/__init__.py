@@ -70,6 +70,8 @@ def grows(devices: Sequence[DeviceSpec], text: str, *, target: str = "native") -
 
 def _named(text: str, target: str) -> tuple[str, str]:
     name, _, options = text.partition(":")
+    if name == "auto" and options:
+        raise InputError(f"devices: auto takes no options: write cpu:{options}, or cuda:{options}")
     if name == "auto":
         return (CudaKind if is_cuda(target) else CpuKind).name, ""
     if name not in _KINDS and options:

@@ -84,7 +84,7 @@ class DeviceWorker(ABC):
     def unfit(self) -> str:
         """Why nothing can be measured here any more; empty while something can.
 
-        The last outcome is then `device_lost`, and its candidate not to blame.
+        The last outcome is then `device_lost`, unless its candidate has broken the device.
         """
         return ""
 

@@ -111,6 +111,14 @@ class ChildWorker(DeviceWorker):
     def close(self) -> None:
         self._child.close()
 
+    def _after(self, failure: ChildFailure) -> tuple[str, bool]:
+        """Why nothing can be measured here any more, and whether the candidate is to blame.
+
+        Without a reason it is. A device that is broken itself makes every candidate fail.
+        """
+        reason = unfit(self.canary)
+        return reason, not reason
+
     def _run(self, job: Job, artifact: Artifact) -> Outcome:
         self._disturbed = False
         done = replace(
@@ -140,8 +148,8 @@ class ChildWorker(DeviceWorker):
         except ChildFailure as failure:
             # What it has left on the device, such as a broken context, goes with its process.
             self._child.renew()
-            self._unfit = unfit(self.canary)
-            if self._unfit:
+            self._unfit, to_blame = self._after(failure)
+            if self._unfit and not to_blame:
                 return replace(done, message=self._unfit)
             status = _status(failure, Status.RUN_ERROR, Status.RUN_TIMEOUT)
             return replace(

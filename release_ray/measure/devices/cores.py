@@ -123,7 +123,8 @@ class CoreLocks:
                     file.close()
                     raise InputError(
                         f"devices: CPU core {core} is in use by another pool (pid {holder});"
-                        " wait for it, or ask for fewer cores with --devices cpu:COUNTxCORES"
+                        " wait for it, use other cores (--devices cpu:COUNTxCORES), or share it:"
+                        " runs with the same --devices and --address have one pool"
                     ) from None
                 time.sleep(0.05)
         file.truncate(0)

@@ -11,7 +11,11 @@ from release_ray.core.settings import MeasureSettings
 from release_ray.measure.devices.compiled import HANDLERS, ChildWorker, CompiledKind
 from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
+from release_ray.measure.process import ChildFailure, Raised
 from release_ray.measure.trackers import BoardAddress
+
+_NO_SESSION = "Cannot request"
+"""TVM says so where a tracker hands out no board."""
 
 
 class RpcWorker(ChildWorker):
@@ -23,6 +27,17 @@ class RpcWorker(ChildWorker):
         super().__init__(spec, settings, target_kind)
         kind = "cuda" if target_kind == "cuda" else "cpu"
         self.device = str(replace(BoardAddress.parse(spec.address), kind=kind))
+
+    def _after(self, failure: ChildFailure) -> tuple[str, bool]:
+        address = BoardAddress.parse(self.device)
+        try:
+            reason = address.lost()
+        except InputError as error:
+            return str(error), False
+        if not reason:
+            return super()._after(failure)
+        # With the board went whatever was running on it, and not what waited for it.
+        return reason, isinstance(failure, Raised) and _NO_SESSION not in failure.message
 
     def call(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
         if not function.startswith(f"{HANDLERS}:"):

@@ -39,8 +39,18 @@ OPTIONS = {
     "breaks_after": math.inf,  # measurements until the device itself is broken
     "gpus": 0.0,  # GPUs that Ray sets aside for each device
 }
-_AT_MOST = {"build_s": 3600.0, "run_s": 3600.0, "noise": 1.0, "crash": 1.0, "build_error": 1.0}
+_AT_MOST = {
+    "build_s": 3600.0,
+    "run_s": 3600.0,
+    "noise": 1.0,
+    "crash": 1.0,
+    "build_error": 1.0,
+    "gflops": 1e6,
+    "breaks_after": 1e9,
+    "gpus": 64.0,
+}
 _AT_LEAST = {"gflops": 1e-3}
+_WHOLE = ("breaks_after", "gpus")
 _DEVICES_AT_MOST = 10_000
 
 
@@ -71,6 +81,8 @@ class SimKind(DeviceKind):
             low, high = _AT_LEAST.get(name, 0.0), _AT_MOST.get(name, math.inf)
             if not low <= chosen[name] <= high:
                 raise InputError(f"devices: sim's {name}={value} is not from {low:g} to {high:g}")
+            if name in _WHOLE and not chosen[name].is_integer():
+                raise InputError(f"devices: sim's {name}={value} is not a whole number")
         gpus = int(chosen["gpus"])
         places = self._places(int(number) if number else None, gpus, hosts)
         return [
@@ -93,7 +105,7 @@ class SimKind(DeviceKind):
         if len(places) < (count or 1):
             raise InputError(
                 f"devices: {count or 1} simulated ones with {gpus} GPUs each: there is room for"
-                f" {len(places)}; ask for fewer"
+                f" {len(places)}; ask for fewer, or start nodes with ray start --num-gpus"
             )
         return places[:count]
 

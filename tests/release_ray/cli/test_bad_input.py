@@ -170,6 +170,13 @@ def test_a_cluster_that_does_not_answer(capfd, arguments):
         assert address in complaint(capfd, *arguments, "--address", address)
 
 
+def test_something_else_than_a_cluster_at_the_address(capfd):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        line = complaint(capfd, "devices", "--devices", "sim:1", "--address", address)
+        assert f"no Ray cluster answers at {address}" in line
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

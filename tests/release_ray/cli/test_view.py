@@ -7,7 +7,7 @@ from rich.console import Console
 
 from release_ray.cli.view import View
 from release_ray.core.statuses import Status
-from release_ray.events import Measured, RoundFinished, RunStarted, TaskSummary
+from release_ray.events import DeviceLost, Measured, RoundFinished, RunStarted, TaskSummary
 
 
 def lines(*events, level=1):
@@ -56,3 +56,8 @@ def test_an_operator_that_computes_nothing_has_no_gflops():
 
 def test_a_quiet_view_says_nothing():
     assert lines(started(7, 7), level=0) == []
+
+
+def test_a_lost_device_is_named():
+    told = lines(started(), DeviceLost("cpu:1", "its node died", 3))
+    assert told[1] == "cpu:1 is given up, 3 left: its node died"

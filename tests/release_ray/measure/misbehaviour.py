@@ -48,6 +48,17 @@ def eat_memory():
         kept.append(np.ones(2**22))
 
 
+class Unreadable:
+    """Pickles, and does not unpickle."""
+
+    def __reduce__(self):
+        return (int, ("no number",))
+
+
+def answer_like_no_other():
+    return Unreadable()
+
+
 def unpicklable():
     return lambda: None
 

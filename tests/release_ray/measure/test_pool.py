@@ -10,7 +10,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from release_ray.core.errors import InputError
+from release_ray.core.errors import InputError, WorkFailed
 from release_ray.core.settings import MeasureSettings
 from release_ray.core.statuses import Status
 from release_ray.measure import devices
@@ -262,3 +262,22 @@ def test_a_shut_down_pool_leaves_no_process(ray_local):
     pids = pool.stats().pids.values()
     pool.shutdown()
     assert gone(pids)
+
+
+def test_misuse_is_told_and_breaks_nothing(sim_pool):
+    with pytest.raises(InputError, match=r"use expand\('cpu'\)"):
+        MeasurePool.start("cpu", 0, SETTINGS)
+    with pytest.raises(TypeError, match="cannot do that"):
+        sim_pool.submit([42])
+    with pytest.raises(InputError, match="sim:99 is none of the pool's: there are sim:0"):
+        sim_pool.canary("sim:99")
+    assert sim_pool.canary("sim:0").gflops > 0
+
+
+def test_a_pool_that_was_shut_down_says_so(ray_local):
+    pool = MeasurePool.start(devices.expand("sim:1?run_s=0.001"), 0, SETTINGS)
+    pool.shutdown()
+    with pytest.raises(WorkFailed, match="was shut down"):
+        pool.submit([])
+    with pytest.raises(WorkFailed, match="was shut down"):
+        pool.wait(0.1)

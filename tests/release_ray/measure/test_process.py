@@ -64,6 +64,20 @@ def test_a_hang_ends_at_its_time_out_and_leaves_no_process(child):
     assert call(child, "echo", 1).value == 1
 
 
+def test_a_worker_that_reads_nothing_is_no_longer_waited_for_than_one_that_answers_nothing(child):
+    os.kill(call(child, "pid").value, signal.SIGSTOP)
+    # More than a socket holds.
+    with pytest.raises(TimedOut):
+        call(child, "echo", b"x" * 10_000_000, timeout_s=0.5)
+    assert call(child, "echo", 1).value == 1
+
+
+def test_an_answer_that_cannot_be_read_is_the_worker_s_end(child):
+    with pytest.raises(Dead, match="its answer cannot be read"):
+        call(child, "answer_like_no_other")
+    assert call(child, "echo", 1).value == 1
+
+
 def test_a_memory_hog_is_killed_for_it(child):
     with pytest.raises(Dead, match="out of memory: more than 300 MiB"):
         call(child, "eat_memory")

@@ -63,6 +63,13 @@ def test_cpu_devices_take_cores_from_the_end(text, available, expected):
         ("sim:x", "sim:COUNT"),
         ("sim:2?speed=3", "no option 'speed'"),
         ("sim:2?run_s=fast", "not a number"),
+        ("sim:1?gpus=inf", "not from 0 to 64"),
+        ("sim:1?gpus=0.5", "not a whole number"),
+        ("sim:1?gflops=1e308", "not from 0.001 to 1e"),
+        ("sim:1?breaks_after=2.5", "not a whole number"),
+        ("auto:4x2", "auto takes no options: write cpu:4x2"),
+        ("cuad:A100", "did you mean cuda"),
+        ("release_ray.measure.jobs:Job?2", "is no class derived from"),
     ],
 )
 def test_a_wrong_specification_is_one_line_with_the_remedy(text, message):
@@ -216,3 +223,8 @@ def test_simulated_failures_come_as_often_as_asked():
 def test_a_simulated_device_runs_no_programs():
     with pytest.raises(InputError, match="simulated"):
         worker().call("os:getpid", (), 1.0)
+
+
+def test_a_kind_of_ones_own_by_module_and_class():
+    (spec,) = devices.expand("release_ray.measure.devices.cpu:CpuKind?1x1", [host(2)])
+    assert (spec.name, spec.cores) == ("cpu:0", (1,))
