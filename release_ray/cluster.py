@@ -5,10 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
 
+import psutil
+
+from release_ray import guard
 from release_ray.core.errors import InputError
 from release_ray.measure.hosts import Host, answers, cluster_hosts, this_host
 
@@ -55,15 +61,20 @@ def connected(address: str | None) -> Iterator[None]:
     if existing is not None:
         # Before anything that would have to be undone.
         _require_answer(existing)
-    with _silent_daemons():
+    with _silent_daemons(), _Guard() if existing is None else nullcontext() as own:
         try:
             with _signals_kept():
                 if existing is None:
                     _start_local(len(os.sched_getaffinity(0)))
                 else:
                     _join(existing)
+            if own is not None:
+                own.watch()
             yield
         finally:
+            if own is not None:
+                # Also what a start that was interrupted has left.
+                own.watch()
             # The last workers die here, and that is reported too.
             ray.shutdown()
 
@@ -77,6 +88,58 @@ def _existing(address: str | None) -> str | None:
     """The address of the cluster to be joined; None where one is to be started."""
     address = address or os.environ.get("RAY_ADDRESS") or None
     return None if address == "local" else address
+
+
+class _Guard:
+    """Sees to the end of a Ray that this program has started, be the program killed.
+
+    Two of Ray's agents would outlive it by a minute. See `release_ray.guard`.
+    """
+
+    def __init__(self) -> None:
+        self._marks: dict[int, str] = {}
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", guard.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            # A Ctrl-C at the terminal is not for it.
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> _Guard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        guard.end(self._marks)
+
+    def watch(self) -> None:
+        """Tells it of all processes of Ray that there are by now."""
+        assert self._process.stdin is not None
+        for pid in _ray_processes():
+            if pid not in self._marks:
+                with suppress(OSError):
+                    self._marks[pid] = guard.started(pid)
+                    self._process.stdin.write(f"{pid} {self._marks[pid]}\n")
+        with suppress(OSError):
+            self._process.stdin.flush()
+
+
+def _ray_processes() -> list[int]:
+    """What this process has started, directly or not, and is Ray's own."""
+    import ray
+
+    home = str(Path(ray.__file__).parent)
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            words = child.cmdline()
+            if any(word.startswith(("ray::", home)) for word in words):
+                found.append(child.pid)
+    return found
 
 
 @contextmanager

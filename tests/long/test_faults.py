@@ -40,9 +40,7 @@ def test_a_killed_run_goes_on_where_it_was(started, tmp_path):
     assert len(killed.processes()) > 8
     killed.process.kill()
     assert killed.ends() == -signal.SIGKILL
-    # Two agents of Ray's wait a minute for their node to come back; nothing else outlives it.
-    assert all("Agent" in left for left in killed.leaves_nothing(within_s=10))
-    assert killed.leaves_nothing(within_s=120) == []
+    assert killed.leaves_nothing(within_s=10) == []
     before = trials(work)
     assert BUDGET // 2 <= len(before) < BUDGET
     assert result(work)["status"] == "running"

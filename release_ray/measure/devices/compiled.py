@@ -152,6 +152,8 @@ class ChildWorker(DeviceWorker):
             if self._unfit and not to_blame:
                 return replace(done, message=self._unfit)
             status = _status(failure, Status.RUN_ERROR, Status.RUN_TIMEOUT)
+            if self._unfit:
+                status = Status.CRASH
             return replace(
                 done,
                 status=status,
