@@ -18,6 +18,7 @@ class TaskSummary:
     flops: float
     trials: int
     best_s: float | None
+    untuned_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,14 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class MeasuredUntuned:
+    """How long a task's operator takes as TVM compiles it untuned, about."""
+
+    task: str
+    latency_s: float
+
+
+@dataclass(frozen=True)
 class RoundFinished:
     task: str
     round: int
@@ -82,7 +91,7 @@ class Stage:
     name: str
 
 
-Event = RunStarted | RoundPlanned | Measured | RoundFinished | DeviceLost | Stage
+Event = RunStarted | RoundPlanned | Measured | MeasuredUntuned | RoundFinished | DeviceLost | Stage
 Listener = Callable[[Event], None]
 
 

@@ -19,7 +19,13 @@ from policies.base import Policy
 from release_ray.allocation import TaskProgress, next_task
 from release_ray.core.settings import DEFAULT_TRIALS_PER_TASK, TuneSettings
 from release_ray.core.statuses import Purpose, Status
-from release_ray.events import Listener, Measured, RoundFinished, RoundPlanned
+from release_ray.events import (
+    Listener,
+    Measured,
+    MeasuredUntuned,
+    RoundFinished,
+    RoundPlanned,
+)
 from release_ray.measure.jobs import Job, Outcome, Workload
 from release_ray.measure.pool import MeasurePool
 from release_ray.planner import Candidate, Observation, Plan, Refused, TaskPlanner
@@ -31,6 +37,8 @@ _POLL_S = 0.2
 _HOPELESS = 48
 # After so many lost ones in a row there is no device left to measure the rest.
 _ALL_LOST = 8
+# Plain loops run about a billion operations a second: more would keep a device for too long.
+_PLAIN_FLOPS = 5e8
 # What a round under way may still take after the budget is spent.
 _DRAIN_S = 30.0
 
@@ -133,14 +141,17 @@ class Tuner:
         active_s: Callable[[], float],
         recall: Callable[[Workload, int, str], Recalled | None] | None = None,
         opening: tuple[str, Policy] | None = None,
+        untuned: bool = False,
     ) -> None:
         """`recall` is asked for the outcome of each candidate before it is sent to the pool.
 
+        `untuned`: whether operators are also timed as TVM compiles them untuned, for views.
         `opening`, a policy and its name, proposes while `make_policy` makes the one that is
         wanted; without it candidates are random until then.
         """
         self._opening = opening
         self._search = ThreadPoolExecutor(1, "search")
+        self._untuned = {-1 - i: state for i, state in enumerate(states) if untuned}
         self._begun = False
         self._warming: Future[None] | None = None
         self._planning: Future[tuple[int, Plan, float]] | None = None
@@ -206,6 +217,9 @@ class Tuner:
         self._search.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
+        for state in self._states:
+            if state.tuned and state.best_s is not None:
+                self._ask_untuned(state)
         planning, warming = self._planning, self._warming
         while not self._out_of_time and not self._hopeless and not self.devices_lost:
             if planning is not None and planning.done():
@@ -389,7 +403,25 @@ class Tuner:
             self._take_in(self._inbox[0])
             self._inbox.popleft()
 
+    def _ask_untuned(self, state: TaskState) -> None:
+        """Has an operator timed untuned, unless that would take long or has been done."""
+        if state.flops > _PLAIN_FLOPS:
+            return
+        for job_id, waiting in self._untuned.items():
+            if waiting is state:
+                workload, best_s = state.planner.task.workload, state.best_s
+                settings, purpose = self._settings.measure, Purpose.DEFAULT
+                self._pool.submit([Job(job_id, workload, "", "[]", best_s, purpose, settings)])
+
+    def _take_in_untuned(self, outcome: Outcome) -> None:
+        state = self._untuned.pop(outcome.job_id)
+        latency_s = outcome.latency_s or outcome.bound_s
+        if latency_s is not None:
+            self._listener(MeasuredUntuned(state.name, latency_s))
+
     def _take_in(self, outcome: Outcome) -> None:
+        if outcome.job_id in self._untuned:
+            return self._take_in_untuned(outcome)
         round_ = self._rounds[self._round_of_job[outcome.job_id]]
         if outcome.job_id in round_.outcomes or outcome.job_id not in round_.jobs:
             return
@@ -401,7 +433,10 @@ class Tuner:
         at_s = recalled.at_s if recalled is not None else None
         if at_s is None:
             at_s = self._active_s()
+        first = state.best_s is None
         state.count(outcome.status, outcome.latency_s, outcome.message, at_s)
+        if first and state.best_s is not None:
+            self._ask_untuned(state)
         self._lost_in_a_row += 1
         if outcome.status is not Status.DEVICE_LOST:
             self._lost_in_a_row = 0

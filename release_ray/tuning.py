@@ -124,6 +124,8 @@ class _Run:
             active_s=parts.watch.active_s,
             recall=journal.recall() if parts.anew else None,
             opening=policies.opening(settings.policy, settings.agent, settings.seed),
+            # A sweep has its own, the same for all of its runs.
+            untuned=not parts.anew,
         )
         self._progress = Progress(
             parts.workdir.result,

@@ -15,6 +15,7 @@ from release_ray.events import (
     DeviceLost,
     Event,
     Measured,
+    MeasuredUntuned,
     RoundFinished,
     RoundPlanned,
     RunStarted,
@@ -88,6 +89,9 @@ class View:
                 self._start(event)
             case Measured():
                 self._measured(event)
+            case MeasuredUntuned():
+                task = self._tasks[event.task]
+                self._tasks[event.task] = replace(task, untuned_s=event.latency_s)
             case RoundPlanned():
                 self._totals.search_cpu_s += event.search_cpu_s
                 if self._level > 1:
@@ -144,7 +148,9 @@ class View:
         self._say(
             f"{_clock(event.seconds)}  {_count(self._totals.trials, 'trial')} in all "
             f"({self._totals.rate:.2f}/s)  {task.name}: {_count(task.trials, 'trial')}, best "
-            f"{_milliseconds(task.best_s)} ms" + (f", {_gflops(task)} GFLOPS" if task.flops else "")
+            f"{_milliseconds(task.best_s)} ms"
+            + (f", {_gflops(task)} GFLOPS" if task.flops else "")
+            + (f", {_gain(task)} times untuned" if task.untuned_s else "")
         )
 
     def _say(self, line: str) -> None:
@@ -169,20 +175,25 @@ class View:
 
 
 def tasks_table(tasks: Iterable[TaskSummary], title: str) -> Table:
-    """A table of `TaskSummary`s."""
+    """A table of tasks; against untuned where that is known of any."""
+    tasks = list(tasks)
+    columns = ["weight", "MFLOPs", "trials", "best ms", "GFLOPS"]
+    if any(task.untuned_s for task in tasks):
+        columns.append("× untuned")
     table = Table(title=title, title_justify="left", title_style="bold", expand=False)
     table.add_column("task", overflow="fold")
-    for column in ("weight", "MFLOPs", "trials", "best ms", "GFLOPS"):
+    for column in columns:
         table.add_column(column, justify="right")
     for task in tasks:
-        table.add_row(
-            task.name,
+        cells = [
             str(task.weight),
             f"{task.flops / 1e6:.1f}",
             str(task.trials),
             _milliseconds(task.best_s),
             _gflops(task),
-        )
+            _gain(task),
+        ]
+        table.add_row(task.name, *cells[: len(columns)])
     return table
 
 
@@ -197,6 +208,11 @@ def _milliseconds(seconds: float | None) -> str:
 def _gflops(task: TaskSummary) -> str:
     """Of an operator that computes nothing, as a transpose, it would say nothing."""
     return f"{task.flops / task.best_s / 1e9:.1f}" if task.best_s and task.flops else "–"
+
+
+def _gain(task: TaskSummary) -> str:
+    """How many times as fast as TVM makes it untuned."""
+    return f"{task.untuned_s / task.best_s:.1f}" if task.untuned_s and task.best_s else "–"
 
 
 def _clock(seconds: float) -> str:

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from courses import Course, append, mean, read
 from operators import RESNET18, Convolution
@@ -24,8 +25,10 @@ from tuners import metaschedule, release_ray, task_of
 
 WARM = {"measure": {"flush_cache": False}}
 ALONE = {"cost_model": {"prior": 0, "transfer": 0}}
+PEER = "metaschedule"
+OURSELVES = "release_ray"
 OURS = {
-    "release_ray": {},
+    OURSELVES: {},
     # Without what was measured of other operators, before and in this run.
     "without_prior": ALONE,
     "random+greedy": {**ALONE, "policy": "random", "sampler": "greedy"},
@@ -61,19 +64,40 @@ def contest(path: Path, layer: Convolution, tuners: Sequence[str], trials: int, 
             course = release_ray(network, work_dir, trials=trials, seed=seed, settings=settings)
             append(path, layer.name, seed, tuner, course)
         peer = metaschedule(task_of(Path(scratch, tuners[0])), trials=trials, seed=seed)
-        append(path, layer.name, seed, "metaschedule", peer)
+        append(path, layer.name, seed, PEER, peer)
 
 
-def summary(path: Path) -> dict[str, dict]:
-    """By tuner the geometric means over layers and seeds, with bootstrap intervals of 95 %."""
-    contests = [c for c in read(path).values() if "metaschedule" in c]
-    tuners = dict.fromkeys(tuner for c in contests for tuner in c if tuner != "metaschedule")
-    return {
-        tuner: {
-            name: mean([measure(c[tuner], c["metaschedule"]) for c in contests if tuner in c])
-            for name, measure in MEASURES.items()
+def summary(path: Path) -> dict[str, Any]:
+    """Geometric means: ours against the peer, layer by layer too, and every tuner's.
+
+    `time_ratio` is how much sooner ours has what the peer has in the end, `quality_ratio` how much
+    faster its best kernel is when the peer's time is over. `tuners` has every measure of every
+    tuner with its bootstrap interval of 95 % over layers and seeds.
+    """
+    contests = {key: c for key, c in read(path).items() if PEER in c}
+    tuners = dict.fromkeys(tuner for c in contests.values() for tuner in c if tuner != PEER)
+
+    def figure(measure: Measure, tuner: str, layer: str | None = None) -> dict[str, Any] | None:
+        pairs = [
+            (c[tuner], c[PEER])
+            for (where, _), c in contests.items()
+            if tuner in c and layer in (None, where)
+        ]
+        return mean([measure(*pair) for pair in pairs]) if pairs else None
+
+    def ratios(layer: str | None = None) -> dict[str, float | None]:
+        return {
+            name: told["ratio"] if (told := figure(measure, OURSELVES, layer)) else None
+            for name, measure in HEADLINES.items()
         }
-        for tuner in tuners
+
+    return {
+        **ratios(),
+        "layers": {layer: ratios(layer) for layer, _ in contests},
+        "tuners": {
+            tuner: {name: figure(measure, tuner) for name, measure in MEASURES.items()}
+            for tuner in tuners
+        },
     }
 
 
@@ -103,7 +127,9 @@ def quality_at_equal_trials(ours: Course, peer: Course) -> float:
     return peer.best_s / min(latency for _, latency in ours.trials[: len(peer.trials)])
 
 
-MEASURES: dict[str, Callable[[Course, Course], float]] = {
+Measure = Callable[[Course, Course], float]
+HEADLINES: dict[str, Measure] = {"time_ratio": time_ratio, "quality_ratio": quality_at_equal_time}
+MEASURES: dict[str, Measure] = {
     "time": time_ratio,
     "time_without_start": searching_ratio,
     "trials": trials_ratio,

@@ -5,12 +5,12 @@ import time
 from collections import Counter
 
 import pytest
-from search_fakes import FakePool, Run, known, refuses_none, settings
+from search_fakes import UNTUNED_S, FakePool, Run, known, refuses_none, settings
 
 import policies
 from policies import create
-from release_ray.core.statuses import Status
-from release_ray.events import Measured, RoundFinished, RoundPlanned
+from release_ray.core.statuses import Purpose, Status
+from release_ray.events import Measured, MeasuredUntuned, RoundFinished, RoundPlanned
 from release_ray.planner import Observation
 from release_ray.testing import synthetic
 from release_ray.tuner import _HOPELESS
@@ -365,3 +365,29 @@ def test_tasks_that_were_not_asked_for_get_no_rounds(task):
         state.__post_init__()
     run.run()
     assert [state.trials for state in run.states] == [40, 0, 0]
+
+
+def test_each_operator_is_timed_untuned_once_when_one_of_its_candidates_is(task):
+    run = Run(task, settings(budget=BUDGET), untuned=True).run()
+    told = [event for event in run.events if isinstance(event, MeasuredUntuned)]
+    assert {event.task: event.latency_s for event in told} == {
+        state.name: UNTUNED_S for state in run.states
+    }
+    assert len(told) == len(run.states)
+    defaults = [job for job in run.pool.jobs.values() if job.purpose is Purpose.DEFAULT]
+    assert all(job.best_s is not None for job in defaults)
+    # They are no trials, and change nothing.
+    without = Run(task, settings(budget=BUDGET)).run()
+    planned, as_without = (
+        sorted((r.state.name, r.round, r.candidate.decisions) for r in one.records)
+        for one in (run, without)
+    )
+    assert planned == as_without
+
+
+def test_an_operator_that_would_take_long_untuned_is_not_timed(task):
+    run = Run(task, settings(budget=BUDGET), untuned=True)
+    run.states[0].flops = 1e12
+    run.run()
+    told = {event.task for event in run.events if isinstance(event, MeasuredUntuned)}
+    assert told == {state.name for state in run.states[1:]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,14 +16,16 @@ from release_ray.configuration import validate
 from release_ray.core.prior import Prior
 from release_ray.core.recorded import RecordedTask
 from release_ray.core.settings import TuneSettings
-from release_ray.core.statuses import Status
+from release_ray.core.statuses import Purpose, Status
 from release_ray.measure.jobs import Job, Outcome, Workload
+from release_ray.measure.scheduler import NOTHING_DONE
 from release_ray.planner import TaskPlanner
 from release_ray.sketches import values_from_json, values_to_json
 from release_ray.testing.synthetic import SyntheticTask
 from release_ray.tuner import TaskState, Tuner
 
 BEST_S = 1e-4
+UNTUNED_S = 0.5
 NOTHING = Prior()
 
 
@@ -104,6 +107,9 @@ class FakePool:
         return gone
 
     def outcome(self, job: Job) -> Outcome:
+        if job.purpose is Purpose.DEFAULT:
+            assert (job.trace_json, job.decisions) == ("", "[]")
+            return replace(NOTHING_DONE, job_id=job.id, status=Status.SLOW, bound_s=UNTUNED_S)
         point = np.array(json.loads(job.trace_json), np.int32)
         assert self.synthetic.space.values(point) == values_from_json(job.decisions)
         fitness = float(self.synthetic.fitness(point[None])[0])
@@ -180,6 +186,7 @@ class Run:
         tuned: Callable[[int], bool] = lambda number: True,
         prior: Prior = NOTHING,
         opening: tuple[str, Policy] | None = None,
+        untuned: bool = False,
     ) -> None:
         self.pool = pool or FakePool(synthetic)
         self.records = []
@@ -204,6 +211,7 @@ class Run:
             "listener": self.events.append,
             "active_s": active_s,
             "opening": opening,
+            "untuned": untuned,
         }
 
     def record(self, recorded) -> None:

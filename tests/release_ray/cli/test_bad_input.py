@@ -36,6 +36,15 @@ def complaint(capfd, *arguments):
     return line
 
 
+def one_operator(path, operator, shape):
+    """An ONNX network of one operator that exists, or not."""
+    from onnx import TensorProto, helper, save
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"])], "net", [x], [y])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -124,6 +133,14 @@ def complaint(capfd, *arguments):
         (["compile", "missing.onnx", "--work-dir", "nowhere"], "missing.onnx"),
         (["bench", "tiny", "--work-dir", "nowhere"], "nowhere"),
         (["bench", "tiny", "--work-dir", "nowhere", "--target", "llvn"], "did you mean llvm?"),
+        (["report"], "--work-dir"),
+        (["report", "--work-dir", "nowhere"], "nowhere is no work dir"),
+        (["report", "--work-dir", "nowhere", "-o", "folder.onnx"], "folder.onnx is no file"),
+        (["report", "--work-dir", "nowhere", "-o", "notes.txt/page.html"], "not a folder"),
+        (["doctor", "--target", ""], "after --target is empty"),
+        # networks that cannot be tuned
+        (["tasks", "dynamic.onnx"], "dynamic"),
+        (["tasks", "unknown.onnx"], "Nonesuch"),
     ],
 )
 def test_one_line_that_names_it(capfd, tmp_path, arguments, named):
@@ -136,6 +153,8 @@ def test_one_line_that_names_it(capfd, tmp_path, arguments, named):
     (tmp_path / "list.yaml").write_text("- ppo\n")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "sweep.yaml").write_text("networks: [tiny]\n")
+    one_operator(tmp_path / "dynamic.onnx", "Relu", ["batch", 8])
+    one_operator(tmp_path / "unknown.onnx", "Nonesuch", [1, 8])
     (tmp_path / "typo.yaml").write_text("networks: [tiny]\nnum_sample: 3\n")
     assert named in complaint(capfd, *arguments)
 

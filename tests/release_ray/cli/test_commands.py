@@ -52,6 +52,14 @@ def test_every_command_has_help(capfd, command, flag):
     assert "--help" in out
 
 
+@pytest.mark.parametrize(
+    "command", COMMANDS[:6] + [["report"], ["sweep"], ["doctor"]], ids=" ".join
+)
+def test_help_shows_how_it_is_used(capfd, command):
+    _, out, _ = run(capfd, *command, "--help")
+    assert "Examples" in out and f"release-ray {command[0]}" in out.partition("Examples")[2]
+
+
 @pytest.mark.parametrize("group", [[], ["records"]], ids=["program", "records"])
 def test_no_command_shows_the_help(capfd, group):
     status, out, err = run(capfd, *group)

@@ -1,13 +1,21 @@
 """What a person reads of a run where there is no terminal."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from release_ray.cli.view import View
+from release_ray.cli.view import View, tasks_table
 from release_ray.core.statuses import Status
-from release_ray.events import DeviceLost, Measured, RoundFinished, RunStarted, TaskSummary
+from release_ray.events import (
+    DeviceLost,
+    Measured,
+    MeasuredUntuned,
+    RoundFinished,
+    RunStarted,
+    TaskSummary,
+)
 
 
 def lines(*events, level=1):
@@ -61,3 +69,18 @@ def test_a_quiet_view_says_nothing():
 def test_a_lost_device_is_named():
     told = lines(started(), DeviceLost("cpu:1", "its node died", 3))
     assert told[1] == "cpu:1 is given up, 3 left: its node died"
+
+
+def test_a_task_is_told_against_untuned_where_that_is_known():
+    measured = Measured("conv", Status.OK, 2e-3, "", "cpu:0", 1, 2e-3)
+    finished = RoundFinished("conv", 0, 65.0)
+    told = lines(started(), measured, MeasuredUntuned("conv", 0.1), finished)
+    assert told[1].endswith("500.0 GFLOPS, 50.0 times untuned")
+
+
+def test_the_table_has_a_column_for_it_only_then():
+    known = TaskSummary("conv", 1, 1e9, 8, 2e-3, 0.1)
+    for tasks, headers in (([known], 6), ([replace(known, untuned_s=None)], 5)):
+        table = tasks_table(tasks, "net")
+        assert len(table.columns) == 1 + headers
+        assert table.row_count == 1
