@@ -76,7 +76,7 @@ class View:
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.update(self._table(), refresh=True)
+            self._live.update(self.table(), refresh=True)
             self._live.stop()
             self._live = None
 
@@ -124,7 +124,7 @@ class View:
             self._say("all trials of the budget were spent before; a larger one would go on")
         if self._level and self._console.is_terminal:
             self._live = Live(
-                get_renderable=self._table,
+                get_renderable=self.table,
                 console=self._console,
                 refresh_per_second=_REFRESH_PER_S,
                 transient=False,
@@ -157,7 +157,8 @@ class View:
         if self._level:
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """The tasks as they stand, below a line about the whole run."""
         totals = self._totals
         left = totals.remaining_s
         title = (
