@@ -38,7 +38,7 @@ class Call:
         ]
         self.busy = {f"d{i}": (0.0, 0.0) for i in range(devices)}
         self.build_cpu_s = self.run_cpu_s = self.search_cpu_s = 0.0
-        self.failures = {}
+        self.failures, self.gone = {}, {}
         self.progress = Progress(
             path,
             network="net",
@@ -61,6 +61,7 @@ class Call:
             },
             build_cpu_s=self.build_cpu_s,
             run_cpu_s=self.run_cpu_s,
+            gone=self.gone,
         )
 
 
@@ -152,6 +153,14 @@ def test_what_an_earlier_call_left_stands_until_this_one_has_compared(tmp_path):
 
 def test_the_model_is_never_slower_than_the_default(call):
     assert call.progress.write("done", Deployment(4.0, 5.0, 0.0)).latency_ms.tuned == 4.0
+
+
+def test_devices_that_are_given_up_are_named(call):
+    call.progress.update(tuning=True)
+    assert call.progress.write("running").devices_lost == {}
+    call.gone = {"d0": "its canary failed 3 times"}
+    call.progress.update(tuning=True)
+    assert call.progress.write("done").devices_lost == call.gone
 
 
 def test_cpu_time_is_split(call):

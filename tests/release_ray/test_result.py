@@ -42,6 +42,7 @@ def test_the_fields_are_the_interface() -> None:
         "wall_s",
         "start_s",
         "device_idle_share",
+        "devices_lost",
         "cpu_s",
         "latency_ms",
         "max_rel_error",
