@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import (
     MeasureCandidate,
@@ -23,10 +24,14 @@ from release_ray import tvm_setup
 from release_ray.configuration import check_search, load_settings
 from release_ray.core.settings import TuneSettings
 from release_ray.core.statuses import Status
+from release_ray.database import latency_of
 from release_ray.metaschedule.connection import closed_with, connected
 from release_ray.planner import Candidate, Observation, TaskPlanner
-from release_ray.sketches import Sketches
+from release_ray.sketches import Sketches, plain
 from release_ray.tasks import Task, flops_of
+
+_RECALLED = 256
+"""So many of the fastest records of a database are learnt from."""
 
 
 @derived_object
@@ -72,12 +77,14 @@ class ReleaseSearch(PySearchStrategy):
         database: Any = None,
         cost_model: Any = None,
     ) -> None:
-        """Gets ready for one task."""
+        """Gets ready for one task, with what `database` knows of it."""
         if self._operator is None:
             raise RuntimeError("ReleaseSearch: it belongs to no TuneContext")
         self._task = _TaskUnderWay(
             self._search, self._operator, list(design_spaces), max_trials, num_trials_per_iter
         )
+        if database is not None:
+            self._task.recall(database)
 
     def post_tuning(self) -> None:
         """Ends the task; what was learnt of it stays."""
@@ -187,6 +194,24 @@ class _TaskUnderWay:
         )
         search.planners.append(self._planner)
         self._proposed: tuple[Candidate, ...] = ()
+
+    def recall(self, database: Any) -> None:
+        """Learns what a database has measured of the task, as far as its sketches know it."""
+        module = self._planner.task.module
+        if not database.has_workload(module):
+            return
+        records = database.get_top_k(database.commit_workload(module), _RECALLED)
+        seen = (self._seen(record) for record in records)
+        self._planner.absorb(one for one in seen if one is not None)
+
+    def _seen(self, record: TuningRecord) -> Observation | None:
+        try:
+            sketch, decisions = self._planner.sketches.recognise(plain(record.trace.as_json()))
+        except ValueError:
+            return None  # of another space, or another version of TVM
+        latency_s = latency_of(record)
+        status = Status.OK if latency_s is not None else Status.RUN_ERROR
+        return Observation(sketch, decisions, status, latency_s)
 
     def propose(self) -> list[MeasureCandidate] | None:
         """As `ReleaseSearch.generate_measure_candidates`."""

@@ -176,11 +176,15 @@ def test_a_cluster(pages, tmp_path):
 def test_the_other_pages(pages, tmp_path):
     assert "pins" in execute("release-ray doctor", tmp_path)
     seen = {"README.md", "index.md", "report.md", "networks.md", "extending.md", "cluster.md"}
+    seen |= {"metaschedule.md"}
     left = {c for name in set(pages) - seen for c in commands(pages[name]) if is_run_here(c)}
     assert left == {"release-ray doctor"}
 
 
 def test_the_drop_in(pages, tmp_path):
+    execute("release-ray tune tiny", tmp_path)
+    for command in filter(is_run_here, commands(pages["metaschedule.md"])):
+        execute(command, tmp_path)
     (program,) = blocks(pages["metaschedule.md"], "python")
     assert "32 records" in run_program(program, tmp_path)
 

@@ -14,6 +14,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import TensorInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.builder.local_builder import default_build, default_export
+from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from release_ray.core.errors import InputError
@@ -191,3 +192,26 @@ def test_all_three_in_the_stock_loop(builder, runner, operator, tmp_path):
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     # MetaSchedule has removed the artifacts.
     assert not any("release_ray-" in name for name in os.listdir(tmp_path))
+
+
+def test_what_a_database_holds_of_a_task_is_known_to_the_search(ray_local):
+    operator = task(convolution)
+    first = context(operator, ReleaseSearch(policy="genetic", seed=1))
+    first.pre_tuning(16, num_trials_per_iter=64)
+    database = ms.database.MemoryDatabase()
+    workload = database.commit_workload(operator.module)
+    known = first.generate_measure_candidates()
+    for number, candidate in enumerate(known):
+        latency_s = 1e10 if number % 4 == 0 else 1e-3 / (1 + number)
+        record = TuningRecord(candidate.sch.trace, workload, [latency_s], operator.target, None)
+        database.commit_tuning_record(record)
+
+    strategy = ReleaseSearch(policy="genetic", seed=1)
+    second = context(operator, strategy)
+    second.pre_tuning(16, num_trials_per_iter=64, database=database)
+    proposed = second.generate_measure_candidates()
+    decided = [{str(one.sch.trace) for one in candidates} for candidates in (known, proposed)]
+    assert len(known) == 16 and proposed
+    assert not decided[0] & decided[1]
+    planner = strategy._current._planner
+    assert planner.best_s == pytest.approx(1e-3 / 16)
