@@ -33,7 +33,10 @@ OURS = {
     "without_prior": ALONE,
     "random+greedy": {**ALONE, "policy": "random", "sampler": "greedy"},
     "annealing+greedy": {**ALONE, "policy": "annealing", "sampler": "greedy"},
+    "genetic+greedy": {**ALONE, "policy": "genetic", "sampler": "greedy"},
+    "evolutionary+greedy": {**ALONE, "policy": "evolutionary", "sampler": "greedy"},
 }
+RIVALS = [tuner for tuner in OURS if "+" in tuner]
 
 
 def main() -> None:
@@ -72,7 +75,8 @@ def summary(path: Path) -> dict[str, Any]:
 
     `time_ratio` is how much sooner ours has what the peer has in the end, `quality_ratio` how much
     faster its best kernel is when the peer's time is over. `tuners` has every measure of every
-    tuner with its bootstrap interval of 95 % over layers and seeds.
+    tuner with its bootstrap interval of 95 % over layers and seeds. `to_best_rival` is how much
+    faster ours is after all trials than the best of those in its own pool.
     """
     contests = {key: c for key, c in read(path).items() if PEER in c}
     tuners = dict.fromkeys(tuner for c in contests.values() for tuner in c if tuner != PEER)
@@ -91,8 +95,14 @@ def summary(path: Path) -> dict[str, Any]:
             for name, measure in HEADLINES.items()
         }
 
+    rivalled = [
+        min(c[rival].best_s for rival in RIVALS if rival in c) / c[OURSELVES].best_s
+        for c in contests.values()
+        if OURSELVES in c and any(rival in c for rival in RIVALS)
+    ]
     return {
         **ratios(),
+        "to_best_rival": mean(rivalled) if rivalled else None,
         "layers": {layer: ratios(layer) for layer, _ in contests},
         "tuners": {
             tuner: {name: figure(measure, tuner) for name, measure in MEASURES.items()}
