@@ -34,7 +34,7 @@ SHORTENED = {
     "PYTHONPATH=. release-ray tune tiny --sampler spread:FarthestSampler": SIMULATED,
     "PYTHONPATH=. release-ray tune tiny --devices chosen:ChosenCores?1": FEW,
     "release-ray tune resnet18 --address HEAD:6379": SIMULATED,
-    "release-ray tune resnet18 --address HEAD:6379 --target cuda --storage /shared/resnet18": (
+    "release-ray tune resnet18 --address HEAD:6379 --target cuda --work-dir tuning/cuda --storage /shared/cuda": (
         SIMULATED
     ),
 }
@@ -48,6 +48,8 @@ ELSEWHERE = {
 }
 JOBS = ("ray start", "ray job submit", "python scripts/jobs/submit.py", "cat > try.yaml")
 """Of `test_jobs.py`, which submits the repository's own scripts to clusters of its own."""
+BOARDS = ("python -m tvm.exec.", "release-ray tune tiny --devices rpc:")
+"""Of `test_boards.py`, which starts a tracker and a board."""
 
 
 def blocks(page, language):
@@ -63,7 +65,7 @@ def commands(page):
 
 
 def is_run_here(command):
-    return command not in ELSEWHERE and not command.startswith(JOBS)
+    return command not in ELSEWHERE and not command.startswith(JOBS + BOARDS)
 
 
 def execute(command, folder, head=""):
@@ -132,6 +134,11 @@ def test_the_readme(pages, tmp_path):
     told = {command: execute(command, tmp_path) for command in ran}
     assert "latency" in told["release-ray tune tiny"]
     assert "tuned" in told["release-ray bench model.onnx --work-dir tuning/model"]
+    predict, tune, _ = blocks(pages["README.md"], "python")
+    predict = predict.replace("resnet18", "tiny").replace("224, 224", "32, 32")
+    assert run_program(predict, tmp_path).strip().isdigit()
+    tune = tune.replace("resnet18", "tiny").replace("trials_per_task=64", "trials_per_task=2")
+    assert "->" in run_program(tune, tmp_path)
     assert (tmp_path / "tuning" / "sweep" / "best.yaml").exists()
 
 
@@ -170,7 +177,13 @@ def test_a_cluster(pages, tmp_path):
             for command in commands(pages[page]):
                 if is_run_here(command) and "HEAD:6379" in command:
                     execute(command, tmp_path, head=cluster.address)
-    assert (tmp_path / "shared" / "resnet18" / "records.db").exists()
+    assert (tmp_path / "shared" / "cuda" / "records.db").exists()
+
+
+def test_the_pool_without_the_rest(pages, tmp_path):
+    (program,) = blocks(pages["pool.md"], "python")
+    told = [line.split() for line in run_program(program, tmp_path).splitlines()]
+    assert [line[:2] for line in told] == [["0", "ok"], ["1", "ok"], ["2", "ok"]]
 
 
 def test_the_other_pages(pages, tmp_path):
