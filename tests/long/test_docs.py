@@ -34,9 +34,8 @@ SHORTENED = {
     "PYTHONPATH=. release-ray tune tiny --sampler spread:FarthestSampler": SIMULATED,
     "PYTHONPATH=. release-ray tune tiny --devices chosen:ChosenCores?1": FEW,
     "release-ray tune resnet18 --address HEAD:6379": SIMULATED,
-    "release-ray tune resnet18 --address HEAD:6379 --target cuda --work-dir tuning/cuda --storage /shared/cuda": (
-        SIMULATED
-    ),
+    "release-ray tune resnet18 --address HEAD:6379 --target cuda --work-dir tuning/cuda"
+    " --storage /shared/cuda": SIMULATED,
 }
 ELSEWHERE = {
     "make setup": "how these tests came to run",
