@@ -1,4 +1,4 @@
-"""Stock MetaSchedule on one operator: the peer of the benchmarks. Run as a script, prints JSON.
+"""Stock MetaSchedule on operators: the peer of the benchmarks. Run as a script, prints JSON.
 
 With `--ours` some of its parts are release_ray's.
 
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -36,59 +37,76 @@ def light_import() -> None:
 
 @derived_object
 class Stamps(ms.measure_callback.PyMeasureCallback):
-    """Notes when each batch was measured."""
+    """Notes when each batch was measured, and what came of it.
 
-    def __init__(self, begun: float, trials: list[tuple[float, float | None]]) -> None:
+    Of a single operator that is each candidate's latency; of several the sum of the best so far,
+    each by its weight.
+    """
+
+    def __init__(
+        self, begun: float, weights: Sequence[float], trials: list[tuple[float, float | None]]
+    ) -> None:
         super().__init__()
         self._begun = begun
+        self._weights = weights
+        self._best = [inf] * len(weights)
         self._trials = trials
 
-    def apply(self, _scheduler, _task, _candidates, _builds, results) -> None:  # noqa: ANN001
+    def apply(self, _scheduler, task, _candidates, _builds, results) -> None:  # noqa: ANN001
         at = time.time() - self._begun
         for result in results:
             seconds = [float(s) for s in result.run_secs or ()]
-            latency = sum(seconds) / len(seconds) if seconds and not result.error_msg else None
-            self._trials.append((at, latency))
+            latency = sum(seconds) / len(seconds) if seconds and not result.error_msg else inf
+            self._best[task] = min(self._best[task], latency)
+            if len(self._best) > 1:
+                latency = sum(w * s for w, s in zip(self._weights, self._best, strict=True))
+            self._trials.append((at, latency if latency < inf else None))
 
 
 def main() -> None:
-    """Tunes the operator of a JSON file {module, target}; prints {start_s, wall_s, trials}.
+    """Tunes the operators of a JSON file; prints {start_s, wall_s, trials}.
 
-    A trial is (seconds since the beginning, latency in s or null).
+    The file is a list of {name, module, target, weight}. A trial is (seconds since the beginning,
+    latency in s or null).
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("operator", type=Path)
+    parser.add_argument("operators", type=Path)
     parser.add_argument("--trials", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ours", nargs="*", default=[], choices=["builder", "runner", "strategy"])
     parser.add_argument("--begun", type=float, default=time.time(), help="of the epoch, in s")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    operator = json.loads(arguments.operator.read_text())
-    target = tvm.target.Target(json.loads(operator["target"]))
+    operators = json.loads(arguments.operators.read_text())
     parts = made(arguments.ours, arguments.seed)
-    context = ms.TuneContext(
-        mod=tvm.ir.load_json(operator["module"]),
-        target=target,
-        space_generator="post-order-apply",
-        search_strategy=parts.pop("strategy", "evolutionary"),
-        task_name="operator",
-        rand_state=arguments.seed or 1,
-    )
+    strategy = parts.pop("strategy", "evolutionary")
+    contexts = [
+        ms.TuneContext(
+            mod=tvm.ir.load_json(operator["module"]),
+            target=tvm.target.Target(json.loads(operator["target"])),
+            space_generator="post-order-apply",
+            search_strategy=strategy,
+            task_name=operator["name"],
+            rand_state=arguments.seed or 1,
+            # As `extracted_tasks_to_tune_contexts` does: each has a strategy of its own.
+        ).clone()
+        for operator in operators
+    ]
+    weights = [float(operator["weight"]) for operator in operators]
     trials: list[tuple[float, float | None]] = []
     with tempfile.TemporaryDirectory() as directory:
         start_s = time.time() - arguments.begun
         if "builder" not in parts:
             parts["builder"] = ms.builder.LocalBuilder(initializer=light_import)
         ms.tune_tasks(
-            tasks=[context],
-            task_weights=[1.0],
+            tasks=contexts,
+            task_weights=weights,
             work_dir=directory,
             max_trials_global=arguments.trials,
             **parts,
             measure_callbacks=[
                 *ms.measure_callback.MeasureCallback.create("default"),
-                Stamps(arguments.begun, trials),
+                Stamps(arguments.begun, weights, trials),
             ],
         )
         wall_s = time.time() - arguments.begun

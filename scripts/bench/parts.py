@@ -1,4 +1,6 @@
-"""What each of release_ray's parts is worth in MetaSchedule's own loop, on one conv2d, in one run.
+"""What each of release_ray's parts is worth in MetaSchedule's own loop, in one run.
+
+On a conv2d of ResNet-18 or, with `--network`, on all tasks of a built-in network.
 
 Stock MetaSchedule (helped as in `metaschedule_peer.py`), the same with each part alone, and with
 all three. Seconds are those of the whole process, its start included.
@@ -15,9 +17,11 @@ from courses import append, read
 from operators import RESNET18
 from tuners import metaschedule
 
+from release_ray import networks
 from release_ray.configuration import load_settings
 from release_ray.measure.devices import expand
 from release_ray.prepare import prepare
+from release_ray.tasks import dump_tasks
 
 BASE = "stock"
 COMBINATIONS: dict[str, tuple[str, ...]] = {
@@ -34,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [operator.name for operator in RESNET18]
     parser.add_argument("--layer", choices=names, default=names[1])
+    parser.add_argument("--network", choices=networks.BUILT_IN_NAMES)
     parser.add_argument(
         "--parts", nargs="+", choices=list(COMBINATIONS), default=list(COMBINATIONS)
     )
@@ -43,32 +48,36 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "parts.csv"
-    task = convolution(arguments.layer)
+    what = arguments.network or arguments.layer
+    tasks = of_network(what) if arguments.network else of_layer(what)
     for name in arguments.parts:
         course = metaschedule(
-            task, trials=arguments.trials, seed=arguments.seed, ours=COMBINATIONS[name]
+            tasks, trials=arguments.trials, seed=arguments.seed, ours=COMBINATIONS[name]
         )
-        append(path, arguments.layer, arguments.seed, name, course)
+        append(path, what, arguments.seed, name, course)
     print(json.dumps(summary(path)))
 
 
-def convolution(layer: str) -> dict[str, str]:
-    """Module and target of a layer's convolution."""
+def of_layer(layer: str) -> list[dict]:
+    """The convolution of a layer, as a task."""
     operator = next(operator for operator in RESNET18 if operator.name == layer)
     with tempfile.TemporaryDirectory() as scratch:
-        network = str(operator.save(Path(scratch)))
-        prepared = prepare(network, load_settings(None, {}), expand("auto"))
-    task = next(task for task in prepared.tasks if task.name.startswith("conv2d"))
-    return {"module": task.workload.module_json, "target": task.workload.target_json}
+        tasks = of_network(str(operator.save(Path(scratch))))
+    return [task for task in tasks if task["name"].startswith("conv2d")][:1]
 
 
-def summary(path: Path) -> dict[str, dict[str, float]]:
-    """Per combination the seconds in all, those to stock's best, and ratios to stock."""
-    figures: dict[str, dict[str, float]] = {}
-    for courses in read(path).values():
+def of_network(network: str) -> list[dict]:
+    """All tasks of a network."""
+    return json.loads(dump_tasks(prepare(network, load_settings(None, {}), expand("auto")).tasks))
+
+
+def summary(path: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """By what was tuned and by combination: seconds, those to stock's best, ratios to stock."""
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for (what, _), courses in read(path).items():
         base = courses[BASE]
         for name, course in courses.items():
-            figures[name] = {
+            figures.setdefault(what, {})[name] = {
                 "wall_s": round(course.wall_s, 1),
                 "wall_ratio": round(base.wall_s / course.wall_s, 2),
                 "s_to_stock_best": round(course.until(base.best_s)[0], 1),

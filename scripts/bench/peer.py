@@ -66,7 +66,7 @@ def contest(path: Path, layer: Convolution, tuners: Sequence[str], trials: int, 
             settings = {**WARM, **OURS[tuner]}
             course = release_ray(network, work_dir, trials=trials, seed=seed, settings=settings)
             append(path, layer.name, seed, tuner, course)
-        peer = metaschedule(task_of(Path(scratch, tuners[0])), trials=trials, seed=seed)
+        peer = metaschedule([task_of(Path(scratch, tuners[0]))], trials=trials, seed=seed)
         append(path, layer.name, seed, PEER, peer)
 
 

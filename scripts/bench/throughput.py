@@ -34,7 +34,7 @@ def main() -> None:
         network, work_dir = RESNET_3X3.save(Path(scratch)), Path(scratch, "work")
         courses = {
             "release_ray": release_ray(network, work_dir, trials=trials, seed=seed, settings=WARM),
-            "metaschedule": metaschedule(task_of(work_dir), trials=trials, seed=seed),
+            "metaschedule": metaschedule([task_of(work_dir)], trials=trials, seed=seed),
         }
     path = arguments.out / "throughput.csv"
     with path.open("w", newline="") as file:

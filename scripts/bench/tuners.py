@@ -58,14 +58,16 @@ def release_ray(
 
 
 def metaschedule(
-    task: Mapping[str, str], *, trials: int, seed: int, ours: Sequence[str] = ()
+    tasks: Sequence[Mapping[str, Any]], *, trials: int, seed: int, ours: Sequence[str] = ()
 ) -> Course:
-    """Stock MetaSchedule on a task of a work dir's `tasks.json`.
+    """Stock MetaSchedule on tasks as a work dir's `tasks.json` has them.
+
+    Of several the latencies are those of the whole network, as far as its tasks make it up.
 
     `ours` are the parts that are release_ray's: `builder`, `runner`, `strategy`.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({"module": task["module"], "target": task["target"]}, file)
+        json.dump(tasks, file)
         file.flush()
         command = [sys.executable, str(HERE / "metaschedule_peer.py"), file.name]
         command += ["--trials", str(trials), "--seed", str(seed), "--begun", str(time.time())]
@@ -79,7 +81,7 @@ def metaschedule(
     )
 
 
-def task_of(work_dir: Path) -> dict[str, str]:
+def task_of(work_dir: Path) -> dict[str, Any]:
     """The first convolution of a work dir."""
     tasks = json.loads(WorkDir(work_dir).tasks.read_text())
     return next(task for task in tasks if task["name"].startswith("conv2d"))
