@@ -34,7 +34,8 @@ def round_map(
 ) -> RoundMap | None:
     """The map of `points` (`n x width`, best first), of which `chosen` (`m x width`) came.
 
-    `labels` are clusters, or empty. None for fewer than two candidates, which span no plane.
+    `labels` are the points' clusters, or empty. None for fewer than two candidates: they span no
+    plane.
     """
     if len(points) < 2:
         return None
@@ -45,10 +46,13 @@ def round_map(
     axes = np.linalg.svd(rows, full_matrices=False)[2][:2]
     kept = np.linspace(0, len(points) - 1, min(len(points), AT_MOST)).astype(int)
     placed = rows[kept] @ axes.T
+    # Policies and samplers may be anybody's.
+    scores = np.nan_to_num(scores, posinf=0.0, neginf=0.0)
+    clusters = labels if len(labels) == len(points) else [-1] * len(points)
     picked = (space.features(chosen) - centre) / deviation @ axes.T
     return RoundMap(
         tuple(
-            (*_pair(place), round(float(scores[row]), 4), int(labels[row]) if len(labels) else -1)
+            (*_pair(place), round(float(scores[row]), 4), int(clusters[row]))
             for row, place in zip(kept, placed, strict=True)
         ),
         tuple(_pair(place) for place in picked),

@@ -18,6 +18,7 @@ from release_ray.workdir import WorkDir
 
 _MESSAGES = 8
 _BINS = 80
+_OF_A_ROUND = ("round", "clusters", "candidates", "map")
 _SEARCHED = (Purpose.TRIAL, Purpose.RETRY, Purpose.REUSED)
 
 
@@ -49,7 +50,6 @@ def facts_of(workdir: WorkDir) -> dict[str, Any]:
         "error": result.max_rel_error,
         "failures": {str(status): count for status, count in result.failures.items()},
         "messages": _messages(searched),
-        "policies": dict(Counter(row.policy for row in searched).most_common()),
         "tasks": _tasks(result, searched),
         "rounds": _rounds(workdir),
         "devices": _devices(rows, active_s, result.wall_s),
@@ -74,7 +74,6 @@ def _tasks(result: Result, rows: Sequence[Record]) -> list[dict[str, Any]]:
             "best_ms": best_s and best_s * 1e3,
             "gflops": task.best_gflops,
             "share": task.weight * best_s / spent_s if best_s and spent_s else 0.0,
-            "status": task.status,
             "curve": [[trials, seconds, best * 1e3] for trials, seconds, best in task.curve],
             "importance": importance(of_task[task.name]),
         }
@@ -101,7 +100,7 @@ def _rounds(workdir: WorkDir) -> dict[str, list[Mapping[str, Any]]]:
     rounds: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for (task, _), entry in sorted(newest.items()):
         if "map" in entry:
-            rounds[task].append(entry)
+            rounds[task].append({name: entry[name] for name in _OF_A_ROUND})
     return rounds
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from search_fakes import FakePool, planner, settings
 
+from policies.random import RandomPolicy
 from release_ray.accounting import Stopwatch
 from release_ray.core.statuses import Purpose, Status
 from release_ray.journal import CANARY_EVERY, Journal, versions
@@ -200,3 +201,36 @@ def test_a_run_says_how_it_ended(records):
 def test_versions():
     found = versions()
     assert {"python", "release_ray", "apache-tvm", "ray", "torch"} <= set(found)
+
+
+def test_imported_records_are_what_the_model_learns_from_and_the_agent_starts_at(records):
+    (first, _) = states()
+    earlier = journal(records)
+    for seed in range(12):
+        earlier.write(measured(first, seed))
+    rows = [
+        replace(row, id=None, purpose=Purpose.REUSED, policy="import")
+        for row in records.history(simulated=False).all()
+        if row.purpose is Purpose.TRIAL
+    ]
+    imported = records.begin_run("records import", "{}", fresh=True)
+    records.extend(replace(row, run_id=imported) for row in rows)
+
+    (state, other) = states()
+    journal(records).restore([state, other])
+    assert (state.trials, other.trials) == (12, 0)
+    assert state.best_s == min(row.latency_s for row in rows)
+    seen = []
+
+    class Watching(RandomPolicy):
+        def propose(self, search, count):
+            seen.append(search)
+            return super().propose(search, count)
+
+    state.planner.plan(8, Watching(settings().agent))
+    (search,) = seen
+    assert len(search.measured) == 12
+    assert search.fitness.max() == 1.0
+    # The model has learnt: it tells the best from the worst of what was imported.
+    predicted = search.score(search.measured)
+    assert predicted[search.fitness.argmax()] > predicted[search.fitness.argmin()]

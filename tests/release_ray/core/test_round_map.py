@@ -43,5 +43,11 @@ def test_of_many_candidates_the_best_and_the_worst_are_kept():
     assert drawn.chosen == ()
 
 
+def test_what_a_policy_or_a_sampler_gets_wrong_is_left_out():
+    scores = np.array([np.nan, np.inf, 0.5])
+    drawn = round_map(PLANE, points((0, 0), (8, 0), (0, 8)), scores, (1,), points((0, 0)))
+    assert [candidate[2:] for candidate in drawn.candidates] == [(0.0, -1), (0.0, -1), (0.5, -1)]
+
+
 def test_a_single_candidate_has_no_plane():
     assert round_map(PLANE, points((0, 0)), np.ones(1), (0,), points((0, 0))) is None
