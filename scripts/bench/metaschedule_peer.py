@@ -72,6 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("operators", type=Path)
     parser.add_argument("--trials", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=64, help="candidates a batch")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ours", nargs="*", default=[], choices=["builder", "runner", "strategy"])
     parser.add_argument("--begun", type=float, default=time.time(), help="of the epoch, in s")
@@ -103,6 +104,7 @@ def main() -> None:
             task_weights=weights,
             work_dir=directory,
             max_trials_global=arguments.trials,
+            num_trials_per_iter=arguments.batch,
             **parts,
             measure_callbacks=[
                 *ms.measure_callback.MeasureCallback.create("default"),

@@ -52,7 +52,12 @@ def main() -> None:
     tasks = of_network(what) if arguments.network else of_layer(what)
     for name in arguments.parts:
         course = metaschedule(
-            tasks, trials=arguments.trials, seed=arguments.seed, ours=COMBINATIONS[name]
+            tasks,
+            trials=arguments.trials,
+            seed=arguments.seed,
+            ours=COMBINATIONS[name],
+            # So that each task has its turn.
+            batch=16 if arguments.network else 64,
         )
         append(path, what, arguments.seed, name, course)
     print(json.dumps(summary(path)))

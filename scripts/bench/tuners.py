@@ -58,20 +58,25 @@ def release_ray(
 
 
 def metaschedule(
-    tasks: Sequence[Mapping[str, Any]], *, trials: int, seed: int, ours: Sequence[str] = ()
+    tasks: Sequence[Mapping[str, Any]],
+    *,
+    trials: int,
+    seed: int,
+    ours: Sequence[str] = (),
+    batch: int = 64,
 ) -> Course:
     """Stock MetaSchedule on tasks as a work dir's `tasks.json` has them.
 
     Of several the latencies are those of the whole network, as far as its tasks make it up.
 
-    `ours` are the parts that are release_ray's: `builder`, `runner`, `strategy`.
+    `batch` is how many candidates it measures at once, its default if left out. `ours` are the parts that are release_ray's: `builder`, `runner`, `strategy`.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(tasks, file)
         file.flush()
         command = [sys.executable, str(HERE / "metaschedule_peer.py"), file.name]
         command += ["--trials", str(trials), "--seed", str(seed), "--begun", str(time.time())]
-        command += ["--ours", *ours]
+        command += ["--batch", str(batch), "--ours", *ours]
         finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     told = json.loads(finished.stdout.splitlines()[-1])
     return Course(
