@@ -69,7 +69,8 @@ def metaschedule(
 
     Of several the latencies are those of the whole network, as far as its tasks make it up.
 
-    `batch` is how many candidates it measures at once, its default if left out. `ours` are the parts that are release_ray's: `builder`, `runner`, `strategy`.
+    `batch` is how many candidates it measures at once, its default if left out. `ours` are the
+    parts that are release_ray's: `builder`, `runner`, `strategy`.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(tasks, file)
