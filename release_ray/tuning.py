@@ -149,6 +149,10 @@ class _Run:
             self._announce()
             self._progress.began()
             self._tune()
+            if not self._tuner.submitted:
+                self._parts.listener(
+                    Stage("nothing was left to measure: a larger budget would go on, or --fresh")
+                )
             self._parts.after_round(self._states)
             self._progress.update(tuning=True)
             self._tell_losses()

@@ -45,7 +45,7 @@
     });
     const traces = known.length ? [bar("tuned", colours[0]), bar("default", "#adb5bd")] : [];
     draw("latency", traces, {
-      xaxis: { title: { text: "ms" }, type: "log", dtick: "D2" },
+      xaxis: { title: { text: "ms, logarithmic" }, type: "log", dtick: "D2" },
       yaxis: { automargin: true, showticklabels: several },
     }, "Not known: the run has not ended, or measured no whole network.");
   }

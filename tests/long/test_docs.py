@@ -30,9 +30,12 @@ SHORTENED = {
     "release-ray tune model.pt2": FEW,
     "release-ray tune model.pt2 --trials-per-task 128": SIMULATED,
     "release-ray sweep sweep.yaml": "",
-    "PYTHONPATH=. release-ray tune tiny --policy climber:HillClimber": SIMULATED,
-    "PYTHONPATH=. release-ray tune tiny --sampler spread:FarthestSampler": SIMULATED,
-    "PYTHONPATH=. release-ray tune tiny --devices chosen:ChosenCores?1": FEW,
+    "PYTHONPATH=. release-ray tune tiny --policy climber:HillClimber"
+    " --work-dir tuning/climber": SIMULATED,
+    "PYTHONPATH=. release-ray tune tiny --sampler spread:FarthestSampler"
+    " --work-dir tuning/spread": SIMULATED,
+    "PYTHONPATH=. release-ray tune tiny --devices chosen:ChosenCores?1"
+    " --work-dir tuning/chosen": FEW,
     "release-ray tune resnet18 --address HEAD:6379": SIMULATED,
     "release-ray tune resnet18 --address HEAD:6379 --target cuda --work-dir tuning/cuda"
     " --storage /shared/cuda": SIMULATED,
