@@ -205,8 +205,9 @@ class MeasurePool:
             ray.get(self._pool.leave.remote(self._run), timeout=_LEAVE_S)
         self._lease.release()
 
-    @staticmethod
-    def _ask(reply: ray.ObjectRef) -> Any:
+    def _ask(self, reply: ray.ObjectRef) -> Any:
+        if self._left:
+            raise WorkFailed("this measurement pool was shut down: start another")
         try:
             return ray.get(reply)
         except RayTaskError as error:
@@ -216,8 +217,6 @@ class MeasurePool:
             raise WorkFailed(f"the measurement pool is gone: {error}") from error
 
     def _taken(self, answer: Any) -> Any:
-        if self._left:
-            raise WorkFailed("this measurement pool was shut down: start another")
         if isinstance(answer, Failure):
             raise WorkFailed(f"the measurement pool has given this run up: {answer.error}")
         return answer
