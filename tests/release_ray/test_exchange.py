@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from made_records import a_record
 from operators import two_layers
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
@@ -17,7 +18,7 @@ from release_ray.exchange import export_database, import_database
 from release_ray.measure.process import Raised
 from release_ray.networks.pipeline import prepare_graph
 from release_ray.rebuild import best_entries
-from release_ray.records import FINALISTS, Record, Records, now
+from release_ray.records import FINALISTS, Records
 from release_ray.sketches import Sketches
 from release_ray.workdir import Identity, WorkDir
 
@@ -66,25 +67,14 @@ def record(task, sketch, decisions, run_id, latency_s=1e-3, status=Status.OK, **
         "target": task.workload.target_json,
         "sketch": sketch,
         "decisions": decisions,
-        "purpose": Purpose.TRIAL,
         "status": status,
         "latency_s": latency_s if status is Status.OK else None,
-        "bound_s": None,
-        "message": "",
-        "device": "cpu:0",
-        "host": "here",
-        "measure_settings": "{}",
         "build_s": 0.0,
         "run_s": 0.0,
-        "round": 0,
         "policy": "random",
         "sampler": "greedy",
-        "seed": 0,
-        "run_id": run_id,
-        "created_at": now(),
-        "tvm_version": "0.27",
     }
-    return Record(**{**fields, **more})
+    return a_record(run_id, **{**fields, **more})
 
 
 def make_work_dir(path, network_tasks, rows=lambda run_id: []):

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from made_records import a_record
 from search_fakes import planner, settings
 
 from release_ray import finals
@@ -11,7 +12,7 @@ from release_ray.core.statuses import Purpose, Status
 from release_ray.database import Entry
 from release_ray.finals import hold_finals
 from release_ray.journal import Journal
-from release_ray.records import Record, Records, now
+from release_ray.records import Records
 from release_ray.testing import synthetic
 from release_ray.tuner import TaskState
 
@@ -82,29 +83,14 @@ def hold(tmp_path, monkeypatch):
 
 
 def trial(journal, task, number, latency_s):
-    return Record(
+    return a_record(
+        journal._run_id,
         task=task.name,
         workload=task.workload.key,
         target=task.workload.target_json,
-        sketch=0,
         decisions=decisions_of(number),
-        purpose=Purpose.TRIAL,
-        status=Status.OK,
         latency_s=latency_s,
-        bound_s=None,
-        message="",
         device="fake:0",
-        host="here",
-        measure_settings="{}",
-        build_s=0.1,
-        run_s=0.1,
-        round=0,
-        policy="ppo",
-        sampler="adaptive",
-        seed=0,
-        run_id=journal._run_id,
-        created_at=now(),
-        tvm_version="0",
     )
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from made_records import a_record
 
 from release_ray.core.errors import InputError
-from release_ray.core.statuses import Purpose, Status
-from release_ray.records import Record, Records, now
+from release_ray.records import Records
 from release_ray.storage import Storage, restore
 from release_ray.workdir import Identity, WorkDir, write_atomic
 
@@ -27,32 +27,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def append(records: Records, run: str, number: int) -> None:
-    records.append(
-        Record(
-            task="t",
-            workload="w",
-            target="llvm",
-            sketch=0,
-            decisions=f"[{number}]",
-            purpose=Purpose.TRIAL,
-            status=Status.OK,
-            latency_s=1e-3,
-            bound_s=None,
-            message="",
-            device="cpu:0",
-            host="here",
-            measure_settings="{}",
-            build_s=0.1,
-            run_s=0.1,
-            round=0,
-            policy="ppo",
-            sampler="adaptive",
-            seed=0,
-            run_id=run,
-            created_at=now(),
-            tvm_version="0.27.0",
-        )
-    )
+    records.append(a_record(run, task="t", workload="w", target="llvm", decisions=f"[{number}]"))
 
 
 def names(url: str) -> set[str]:

@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from made_records import a_record
+
 from release_ray.core.round_map import RoundMap
-from release_ray.core.statuses import Purpose, Status
+from release_ray.core.statuses import Status
 from release_ray.events import RoundPlanned
-from release_ray.records import Record, Records, now
+from release_ray.records import Records
 from release_ray.result import LatencyMs, Result, TaskResult
 from release_ray.rounds import Rounds
 from release_ray.workdir import Identity, WorkDir
@@ -28,7 +30,7 @@ def work_dir(path: Path, *, tuned_ms: float = 5.0, message: str = "killed by SIG
         Records.open(workdir.records) as records,
     ):
         run_id = records.begin_run("tune", "{}")
-        first = record(run_id)
+        first = a_record(run_id, task=TASKS[0], build_s=0.2)
         for task in TASKS:
             for number in range(PER_TASK):
                 decisions = json.dumps([[2, number % 3 + 1], number % 5, 2 ** (number % 7), 1])
@@ -44,33 +46,6 @@ def work_dir(path: Path, *, tuned_ms: float = 5.0, message: str = "killed by SIG
         rounds(RoundPlanned(TASKS[1], 0, 16, 0, 0, 0.1, {}))
         _result(tuned_ms).write(workdir.result)
     return path
-
-
-def record(run_id: str) -> Record:
-    return Record(
-        task=TASKS[0],
-        workload="k",
-        target="{}",
-        sketch=0,
-        decisions="[]",
-        purpose=Purpose.TRIAL,
-        status=Status.OK,
-        latency_s=1e-3,
-        bound_s=None,
-        message="",
-        device="cpu:0",
-        host="here",
-        measure_settings="{}",
-        build_s=0.2,
-        run_s=0.1,
-        round=0,
-        policy="ppo",
-        sampler="adaptive",
-        seed=0,
-        run_id=run_id,
-        created_at=now(),
-        tvm_version="0.27",
-    )
 
 
 def _result(tuned_ms: float) -> Result:

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from made_records import a_record
 
 from release_ray import __version__, cli
 from release_ray.core.errors import Interrupted, WorkFailed
 from release_ray.core.settings import TuneSettings
 from release_ray.core.statuses import Purpose, Status
-from release_ray.records import COLUMNS, Record, Records, now
+from release_ray.records import COLUMNS, Records
 from release_ray.result import Result
 from release_ray.workdir import Identity, WorkDir
 
@@ -202,29 +203,13 @@ def measured(tmp_path):
     """A work dir with a fast, a slow and two failed candidates of one task."""
 
     def record(run_id, number, status, latency_s, message):
-        return Record(
-            task="conv",
-            workload="k",
-            target="{}",
-            sketch=0,
+        return a_record(
+            run_id,
             decisions=f"[{number}]",
-            purpose=Purpose.TRIAL,
             status=status,
             latency_s=latency_s,
             bound_s=0.5 if status is Status.SLOW else None,
             message=message,
-            device="cpu:0",
-            host="here",
-            measure_settings="{}",
-            build_s=0.1,
-            run_s=0.1,
-            round=0,
-            policy="ppo",
-            sampler="adaptive",
-            seed=0,
-            run_id=run_id,
-            created_at=now(),
-            tvm_version="0.27",
         )
 
     path = tmp_path / "work"

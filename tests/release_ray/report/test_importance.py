@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
-from work_dirs import record
+from made_records import a_record
 
 from release_ray.core.statuses import Status
 from release_ray.report.importance import ENOUGH, SHOWN, importance
@@ -18,7 +18,7 @@ def rows(count, latency_s, sketch=0):
         inner, choice = 2 ** int(rng.integers(7)), int(rng.integers(4))
         decisions = json.dumps([[64 // inner, inner], choice])
         seconds = latency_s(64 // inner, inner, choice)
-        made.append(replace(record("r"), sketch=sketch, decisions=decisions, latency_s=seconds))
+        made.append(a_record("r", sketch=sketch, decisions=decisions, latency_s=seconds))
     return made
 
 
