@@ -57,12 +57,16 @@ def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasureP
     """The best candidate of each task whose output is right.
 
     Finalists are compared with the unscheduled operator on a device, best first. One whose output
-    is wrong is recorded as such, and the next is tried. Tasks without any are left out.
+    is wrong is recorded as such, and the next is tried. Tasks without any are left out, and so are
+    those that are faster untuned.
     """
     winners = []
     for state in states:
         planner = state.planner
         for record in journal.best(planner.task, FINALISTS):
+            if journal.untuned_won(planner.task):
+                _log.warning("%s: nothing found is faster than untuned: it stays so", state.name)
+                break
             entry = replayed(planner.task, planner.sketches, record)
             if entry is None:
                 continue

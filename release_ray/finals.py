@@ -3,7 +3,8 @@
 The smallest of many noisy latencies is one that noise has made too small. And a search times a
 kernel again and again on the same data, so that its weights lie in the caches; in a network they
 come from memory, and another schedule may be the best. So finalists are measured in turns, with
-cold caches, more than once.
+cold caches, more than once. The operator untuned is among them where it is about as fast: after few
+trials, or where there is little to gain, it may win.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from release_ray.journal import Journal
 from release_ray.measure.jobs import Job
 from release_ray.measure.pool import MeasurePool
 from release_ray.measure.scheduler import NOTHING_DONE
-from release_ray.records import Record
+from release_ray.records import NEAR, UNTUNED, Record
 from release_ray.replay import replayed
 from release_ray.tasks import Task
 from release_ray.tuner import TaskState
@@ -38,7 +39,23 @@ _POLL_S = 1.0
 class _Finalist:
     task: Task
     record: Record
-    entry: Entry
+    entry: Entry | None
+    """None for the operator untuned."""
+
+    def job(self, number: int, settings: MeasureSettings) -> Job:
+        if self.entry is None:
+            cold = settings.model_copy(update={"flush_cache": True})
+            workload, untuned = self.task.workload, self.record.decisions
+            return Job(number, workload, "", untuned, None, Purpose.DEFAULT, cold)
+        return Job(
+            number,
+            self.task.workload,
+            self.entry.trace_json,
+            self.record.decisions,
+            self.record.latency_s,
+            Purpose.REMEASURE,
+            settings,
+        )
 
 
 def hold_finals(
@@ -50,7 +67,8 @@ def hold_finals(
 ) -> None:
     """Measures the finalists of each task and writes the records that `Journal.best` goes by.
 
-    A task whose finalists were compared before, or that has only one, is left alone.
+    A task whose finalists were compared before, or that has only one, is left alone. Whether the
+    operator is better left untuned `Journal.untuned_won` says.
 
     Args:
         settings: how candidates are measured.
@@ -66,10 +84,12 @@ def hold_finals(
 def _invited(state: TaskState, journal: Journal) -> list[_Finalist]:
     task = state.planner.task
     near = journal.finalists(task)
+    finalists = [_Finalist(task, r, None) for r in _untuned(near[:1], state.untuned_s)]
     compared = journal.finals(task)
-    if len(near) < 2 or all((r.sketch, r.decisions) in compared for r in near):
+    keys = [(r.sketch, r.decisions) for r in near]
+    keys += [UNTUNED for _ in finalists]
+    if len(keys) < 2 or all(key in compared for key in keys):
         return []
-    finalists = []
     for record in near:
         entry = replayed(task, state.planner.sketches, record)
         if entry is None:
@@ -77,6 +97,15 @@ def _invited(state: TaskState, journal: Journal) -> list[_Finalist]:
         else:
             finalists.append(_Finalist(task, record, entry))
     return finalists
+
+
+def _untuned(fastest: Sequence[Record], untuned_s: float | None) -> list[Record]:
+    """What stands for the operator untuned, if it is about as fast as the fastest, or faster."""
+    return [
+        replace(record, sketch=UNTUNED[0], decisions=UNTUNED[1], policy="", sampler="")
+        for record in fastest
+        if record.latency_s is not None and (untuned_s or inf) <= NEAR * record.latency_s
+    ]
 
 
 def _measure(
@@ -87,20 +116,7 @@ def _measure(
     ids: itertools.count[int],
 ) -> None:
     waiting = {next(ids): finalist for finalist in field}
-    pool.submit(
-        [
-            Job(
-                job_id,
-                finalist.task.workload,
-                finalist.entry.trace_json,
-                finalist.record.decisions,
-                finalist.record.latency_s,
-                Purpose.REMEASURE,
-                settings,
-            )
-            for job_id, finalist in waiting.items()
-        ]
-    )
+    pool.submit([finalist.job(job_id, settings) for job_id, finalist in waiting.items()])
     while waiting:
         for outcome in pool.wait(_POLL_S):
             # What the search had called off too late may still come.

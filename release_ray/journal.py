@@ -169,6 +169,10 @@ class Journal:
         """What the last finals of a task gave, as `History.finals`."""
         return self._history.finals(task.workload.key, task.workload.target_json)
 
+    def untuned_won(self, task: Task) -> bool:
+        """Whether a task is better left untuned, as `History.untuned_won`."""
+        return self._history.untuned_won(task.workload.key, task.workload.target_json)
+
     def mark_wrong(self, record: Record, message: str) -> None:
         """A record's output is wrong: it is no result any more."""
         assert record.id is not None

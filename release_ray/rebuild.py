@@ -25,11 +25,15 @@ from release_ray.workdir import Identity, WorkDir, require_file
 
 
 def best_entries(tasks: Sequence[Task], records: Records) -> list[Entry]:
-    """The best record of each task as MetaSchedule's database takes it; real ones alone."""
+    """The best record of each task as MetaSchedule's database takes it; real ones alone.
+
+    Tasks that were faster untuned are left out.
+    """
     history = records.history(simulated=False)
     entries = []
     for task in tasks:
-        best = history.best(task.workload.key, task.workload.target_json, FINALISTS)
+        key = (task.workload.key, task.workload.target_json)
+        best = [] if history.untuned_won(*key) else history.best(*key, FINALISTS)
         if not best:
             continue
         sketches = Sketches(task)
@@ -96,6 +100,8 @@ def _entries(prepared: Prepared, work_dir: Path) -> list[Entry]:
     )
     with Records.open(workdir.records, create=False) as records:
         entries = best_entries(prepared.tasks, records)
-    if not entries:
+        won = records.history(simulated=False).untuned_won
+        untuned = any(won(t.workload.key, t.workload.target_json) for t in prepared.tasks)
+    if not entries and not untuned:
         raise InputError(f"{work_dir} holds no measurement of this network: tune it first")
     return entries

@@ -57,6 +57,8 @@ class TaskState:
     tuned: bool = True
     trials: int = 0
     best_s: float | None = None
+    untuned_s: float | None = None
+    """Latency of the operator as TVM compiles it untuned; None while unknown, or far longer."""
     curve: list[tuple[int, float, float]] = field(default_factory=list)
     rounds: int = 0
     """That are complete."""
@@ -415,6 +417,7 @@ class Tuner:
 
     def _take_in_untuned(self, outcome: Outcome) -> None:
         state = self._untuned.pop(outcome.job_id)
+        state.untuned_s = outcome.latency_s
         latency_s = outcome.latency_s or outcome.bound_s
         if latency_s is not None:
             self._listener(MeasuredUntuned(state.name, latency_s))

@@ -35,31 +35,28 @@ def _main(
     options.level(verbose=0, quiet=False)
 
 
-def _examples(*lines: str) -> str:
-    """The end of a command's help."""
-    return "\n\n".join(["[bold]Examples[/bold]", *(f"release-ray {line}" for line in lines)])
-
-
 app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "tune tiny",
         "tune model.onnx --time-budget 2h",
         "tune resnet18 --policy genetic --seed 1 --work-dir tuning/genetic",
         "tune resnet18 --address HEAD:6379 --target cuda",
     )
 )(tune)
-app.command(epilog=_examples("sweep sweep.yaml"))(sweep)
-app.command(epilog=_examples("tasks resnet18", "tasks model.onnx --json"))(overview.tasks)
-app.command(epilog=_examples("devices", "devices --devices cpu:2x1"))(overview.devices)
-app.command(epilog=_examples("compile model.onnx --work-dir tuning/model -o best.so"))(
+app.command(epilog=options.examples("sweep sweep.yaml"))(sweep)
+app.command(epilog=options.examples("tasks resnet18", "tasks model.onnx --json"))(overview.tasks)
+app.command(epilog=options.examples("devices", "devices --devices cpu:2x1"))(overview.devices)
+app.command(epilog=options.examples("compile model.onnx --work-dir tuning/model -o best.so"))(
     outputs.compile
 )
-app.command(epilog=_examples("bench model.onnx --work-dir tuning/model"))(outputs.bench)
+app.command(epilog=options.examples("bench model.onnx --work-dir tuning/model"))(outputs.bench)
 app.command(
-    epilog=_examples(
+    epilog=options.examples(
         "report --work-dir tuning/resnet18",
         "report --work-dir tuning/a --work-dir tuning/b -o ab.html",
     )
 )(outputs.report)
 app.add_typer(records.app, name="records")
-app.command(epilog=_examples("doctor", "doctor --target 'llvm -mcpu=znver3'"))(overview.doctor)
+app.command(epilog=options.examples("doctor", "doctor --target 'llvm -mcpu=znver3'"))(
+    overview.doctor
+)

@@ -82,3 +82,8 @@ def results() -> Console:
     """Where results go: stdout, wide enough for a table where it is no terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=140)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: calls of the program."""
+    return "\n\n".join(["[bold]Examples[/bold]", *(f"release-ray {line}" for line in lines)])

@@ -13,13 +13,20 @@ from release_ray.cli import options
 from release_ray.core.errors import InputError
 
 app = typer.Typer(
-    help="Show, export, import or prune the measurements of a work dir.", no_args_is_help=True
+    help="Show, export, import or prune the measurements of a work dir.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 
 _WorkDir = Annotated[Path, typer.Option(help="Of an earlier `tune`.", show_default=False)]
 
 
-@app.command()
+@app.command(
+    epilog=options.examples(
+        "records show --work-dir tuning/resnet18",
+        "records show --work-dir tuning/resnet18 --task 'conv2d*' --csv > records.csv",
+    )
+)
 def show(
     work_dir: _WorkDir,
     task: Annotated[str | None, typer.Option(help="Only tasks whose name matches.")] = None,
@@ -73,7 +80,9 @@ def show(
     options.results().print(table)
 
 
-@app.command("export")
+@app.command(
+    "export", epilog=options.examples("records export --work-dir tuning/resnet18 -o database")
+)
 def export_(
     work_dir: _WorkDir,
     output: Annotated[Path, typer.Option("-o", "--output", help="A directory.")] = Path("."),
@@ -85,7 +94,9 @@ def export_(
     print(f"{count} records in {output}: database_workload.json, database_tuning_record.json")
 
 
-@app.command("import")
+@app.command(
+    "import", epilog=options.examples("records import database --work-dir tuning/resnet18")
+)
 def import_(
     database: Annotated[Path, typer.Argument(help="A directory with MetaSchedule's two files.")],
     work_dir: _WorkDir,
@@ -99,7 +110,12 @@ def import_(
     print(f"{imported.count} records imported, {len(imported.skipped)} skipped")
 
 
-@app.command()
+@app.command(
+    epilog=options.examples(
+        "records prune --work-dir tuning/resnet18 --failures",
+        "records prune --work-dir tuning/resnet18 --superseded --keep-best 10",
+    )
+)
 def prune(
     work_dir: _WorkDir,
     failures: Annotated[

@@ -142,8 +142,21 @@ class MeasurePool:
             if isinstance(failure.error, InputError):
                 raise failure.error
             raise WorkFailed(f"devices: {failure.error}")
+        self.stand_aside()
+
+    def stand_aside(self) -> None:
+        """Keeps this process, and all that it has started, off the cores of devices on this host.
+
+        `ready` does, and whoever came back meanwhile has to before it submits more.
+        """
         if self._aside is None:
             self._aside = Aside(here(self._plan.devices))
+
+    def come_back(self) -> None:
+        """Uses the devices' cores again. Only while nothing is measured on them."""
+        if self._aside is not None:
+            self._aside.end()
+            self._aside = None
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queues jobs after those that are queued. Each will have exactly one outcome."""
@@ -199,8 +212,7 @@ class MeasurePool:
     def shutdown(self) -> None:
         """Leaves the pool; if nobody else uses it, all its actors and child processes end."""
         self._left = True
-        if self._aside is not None:
-            self._aside.end()
+        self.come_back()
         with suppress(RayError):
             ray.get(self._pool.leave.remote(self._run), timeout=_LEAVE_S)
         self._lease.release()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from release_ray.measure.jobs import Artifact, Job, Outcome, Workload
 from release_ray.measure.pool import MeasurePool
 from release_ray.metaschedule.connection import closed_with, connected
 
-_POLL_S = 1.0
+_POLL_S = 0.5
 _KERNEL = Workload(key="", name="metaschedule", module_json="", target_json="", flops=0.0)
 
 
@@ -55,22 +57,23 @@ class RayRunner(PyRunner):
         self._settings = measure or MeasureSettings()
         self._address = address
         self._stack = closed_with(self)
-        self._pending: _Pending | None = None
+        self._measuring: _Measuring | None = None
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
         """A future for each input; all are on their way when it returns."""
         if not len(runner_inputs):
             return []
-        if self._pending is None:
-            self._pending = self._start(str(runner_inputs[0].device_type))
-        return self._pending.submit([_artifact(given) for given in runner_inputs], self._settings)
+        if self._measuring is None:
+            self._measuring = self._start(str(runner_inputs[0].device_type))
+        artifacts = [_artifact(given) for given in runner_inputs]
+        return [RayRunnerFuture(sent) for sent in self._measuring.submit(artifacts, self._settings)]
 
     def close(self) -> None:
         """Leaves the pool, and a Ray that was started for it; the next `run` starts anew."""
-        self._pending = None
+        self._measuring = None
         self._stack.close()
 
-    def _start(self, device_type: str) -> _Pending:
+    def _start(self, device_type: str) -> _Measuring:
         hosts = cluster.hosts(self._stack, self._address)
         self._stack.enter_context(connected(self._address))
         devices = expand(self._devices, hosts, target=device_type)
@@ -78,71 +81,92 @@ class RayRunner(PyRunner):
         pool = MeasurePool.start(devices, 0, self._settings, device_type, hosts)
         self._stack.callback(pool.shutdown)
         pool.ready()
-        return _Pending(pool)
+        measuring = _Measuring(pool)
+        self._stack.callback(measuring.close)
+        return measuring
 
 
-class _Pending:
-    """What is being measured, and what has been and was not asked for yet."""
+class _Measuring:
+    """What is on its way through the pool.
+
+    A thread takes in what comes. While nothing is on its way, whatever this process has started,
+    such as MetaSchedule's own builders, may use the devices' cores too.
+    """
 
     def __init__(self, pool: MeasurePool) -> None:
         self._pool = pool
         self._submitted = 0
-        self._outcomes: dict[int, Outcome] = {}
+        self._waiting: dict[int, Future[Outcome]] = {}
+        self._lock = threading.Lock()
+        self._receiver: threading.Thread | None = None
+        self._closing = False
 
     def submit(
         self, artifacts: Sequence[Artifact], settings: MeasureSettings
-    ) -> list[RunnerFuture]:
+    ) -> list[Future[Outcome]]:
         """Sends artifacts to the pool."""
-        first = self._submitted
-        self._submitted += len(artifacts)
-        self._pool.submit(
-            [
-                Job(first + i, _KERNEL, "", "", best_s=None, settings=settings, artifact=artifact)
-                for i, artifact in enumerate(artifacts)
-            ]
-        )
-        return [RayRunnerFuture(self, first + i) for i in range(len(artifacts))]
+        with self._lock:
+            numbers = range(self._submitted, self._submitted + len(artifacts))
+            self._submitted = numbers.stop
+            self._pool.stand_aside()
+            self._pool.submit(
+                [
+                    Job(number, _KERNEL, "", "", best_s=None, settings=settings, artifact=artifact)
+                    for number, artifact in zip(numbers, artifacts, strict=True)
+                ]
+            )
+            sent: dict[int, Future[Outcome]] = {number: Future() for number in numbers}
+            received = not self._waiting
+            self._waiting.update(sent)
+            if received:
+                self._receiver = threading.Thread(target=self._receive, daemon=True)
+                self._receiver.start()
+        return list(sent.values())
 
-    def has(self, number: int) -> bool:
-        """Whether it has been measured."""
-        if number not in self._outcomes:
-            self._receive(0.0)
-        return number in self._outcomes
+    def close(self) -> None:
+        """Waits for nothing any more. Before the pool, and its Ray, go."""
+        self._closing = True
+        if self._receiver is not None:
+            self._receiver.join()
 
-    def outcome(self, number: int) -> Outcome:
-        """Waits for it."""
-        while number not in self._outcomes:
-            self._receive(_POLL_S)
-        return self._outcomes.pop(number)
-
-    def _receive(self, timeout_s: float) -> None:
-        self._outcomes.update((done.job_id, done) for done in self._pool.wait(timeout_s))
+    def _receive(self) -> None:
+        while not self._closing:
+            try:
+                outcomes = self._pool.wait(_POLL_S)
+            except Exception as error:
+                # Whoever waits is told.
+                with self._lock:
+                    for future in self._waiting.values():
+                        future.set_exception(error)
+                    self._waiting.clear()
+                return
+            with self._lock:
+                for outcome in outcomes:
+                    self._waiting.pop(outcome.job_id).set_result(outcome)
+                if not self._waiting:
+                    self._pool.come_back()
+                    return
 
 
 @derived_object
 class RayRunnerFuture(PyRunnerFuture):
     """One measurement on its way."""
 
-    def __init__(self, pending: _Pending, number: int) -> None:
+    def __init__(self, outcome: Future[Outcome]) -> None:
         super().__init__()
-        self._pending = pending
-        self._number = number
-        self._result: RunnerResult | None = None
+        self._outcome = outcome
 
     def done(self) -> bool:
         """Whether `result` would return at once."""
-        return self._result is not None or self._pending.has(self._number)
+        return self._outcome.done()
 
     def result(self) -> RunnerResult:
         """Waits for it: the latency, or why there is none."""
-        if self._result is None:
-            outcome = self._pending.outcome(self._number)
-            seconds = outcome.latency_s if outcome.latency_s is not None else outcome.bound_s
-            error = f"RayRunner: {outcome.status.value}: {outcome.message}"
-            self._result = (
-                RunnerResult([seconds], None) if seconds is not None else RunnerResult(None, error)
-            )
-        return self._result
+        outcome = self._outcome.result()
+        seconds = outcome.latency_s if outcome.latency_s is not None else outcome.bound_s
+        if seconds is not None:
+            return RunnerResult([seconds], None)
+        return RunnerResult(None, f"RayRunner: {outcome.status.value}: {outcome.message}")
 
 
 def _artifact(given: RunnerInput) -> Artifact:

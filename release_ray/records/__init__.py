@@ -9,8 +9,19 @@ records again: a *fresh* run hides all earlier ones, which stay in the file, and
 and real ones never see each other. A `History` is what one such line of runs has measured.
 """
 
-from release_ray.records.history import FINALISTS, History
+from release_ray.records.history import FINALISTS, NEAR, UNTUNED, History
 from release_ray.records.record import COLUMNS, Record, Run, now, write_csv
 from release_ray.records.store import Records
 
-__all__ = ["COLUMNS", "FINALISTS", "History", "Record", "Records", "Run", "now", "write_csv"]
+__all__ = [
+    "COLUMNS",
+    "FINALISTS",
+    "NEAR",
+    "UNTUNED",
+    "History",
+    "Record",
+    "Records",
+    "Run",
+    "now",
+    "write_csv",
+]

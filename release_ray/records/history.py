@@ -21,6 +21,9 @@ FINALISTS = 5
 NEAR = 1.25
 """Up to so many times the best latency of a search a candidate may turn out to be the best."""
 
+UNTUNED = (-1, "[]")
+"""Sketch and decisions of the operator as TVM compiles it untuned, where finals included it."""
+
 Finals = Mapping[tuple[int, str], float | None]
 """(sketch, decisions) to seconds; None for a candidate that failed."""
 
@@ -123,6 +126,12 @@ class History:
             else:
                 finals[key] = min(before_s, row.latency_s)
         return finals
+
+    def untuned_won(self, workload: str, target: str) -> bool:
+        """Whether a task was fastest untuned in its last finals, so that no schedule helps it."""
+        finals = self.finals(workload, target)
+        untuned_s = finals.get(UNTUNED)
+        return untuned_s is not None and untuned_s <= min(s for s in finals.values() if s)
 
     def best_of_each_task(self, count: int = 1) -> list[Record]:
         """`best` of every task that has records, task after task."""

@@ -13,8 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from release_ray.core.errors import InputError
-from release_ray.core.statuses import Status
-from release_ray.records.history import History
+from release_ray.core.statuses import Purpose, Status
+from release_ray.records.history import UNTUNED, History
 from release_ray.records.record import COLUMNS, Record
 from release_ray.records.sqlite import CANDIDATE, RECORDS, RUNS, connect, explained, prepare
 
@@ -155,7 +155,10 @@ class Records:
             kept = [r for h in histories for r in h.best_of_each_task(keep_best)]
             candidate = sa.tuple_(*(RECORDS.c[name] for name in CANDIDATE))
             of_kept = [tuple(getattr(record, name) for name in CANDIDATE) for record in kept]
-            doomed.append(sa.and_(visible, candidate.not_in(of_kept)))
+            # Canaries, and operators untuned, are no candidates.
+            candidates = sa.and_(visible, RECORDS.c.purpose != Purpose.CANARY)
+            candidates = sa.and_(candidates, RECORDS.c.sketch != UNTUNED[0])
+            doomed.append(sa.and_(candidates, candidate.not_in(of_kept)))
         if not doomed:
             return 0
         with self._transaction() as connection:

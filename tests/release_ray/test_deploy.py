@@ -11,7 +11,8 @@ from release_ray.measure.process import Dead
 
 
 class Journal:
-    def __init__(self, latencies):
+    def __init__(self, latencies, beaten_by_untuned=()):
+        self.beaten = beaten_by_untuned
         self.records = [
             SimpleNamespace(latency_s=s, decisions=f"[{i}]", sketch=0)
             for i, s in enumerate(latencies)
@@ -20,6 +21,11 @@ class Journal:
 
     def best(self, task, count):
         return self.records[:count]
+
+    def untuned_won(self, task):
+        """As long as those that are not beaten are wrong."""
+        wrong = {decisions for decisions, _ in self.wrong}
+        return wrong | set(self.beaten) >= {r.decisions for r in self.records}
 
     def mark_wrong(self, record, message):
         self.wrong.append((record.decisions, message))
@@ -37,8 +43,8 @@ def chosen(monkeypatch):
         deploy, "replayed", lambda task, sketches, r: Entry(task, r.decisions, r.latency_s)
     )
 
-    def choose(errors):
-        journal = Journal([1e-3 * (i + 1) for i in range(len(errors))])
+    def choose(errors, beaten_by_untuned=()):
+        journal = Journal([1e-3 * (i + 1) for i in range(len(errors))], beaten_by_untuned)
 
         def check(job):
             error = errors[int(job.trace_json.strip("[]"))]
@@ -64,6 +70,15 @@ def test_a_wrong_one_is_recorded_as_wrong_and_the_next_wins(chosen):
 def test_one_that_could_not_be_checked_keeps_its_measurement(chosen):
     assert chosen([Dead("no device is left"), 1e-6]) == (["[1]"], [])
     assert chosen([Dead("no device is left")] * 3) == ([], [])
+
+
+def test_a_task_that_is_faster_untuned_stays_so(chosen, caplog):
+    assert chosen([1e-6, 1e-6], beaten_by_untuned=["[0]", "[1]"]) == ([], [])
+    assert "t: nothing found is faster than untuned" in caplog.text
+
+
+def test_nor_is_one_called_best_that_is_slower_than_untuned_when_the_best_is_wrong(chosen):
+    assert chosen([0.5, 1e-6], beaten_by_untuned=["[1]"]) == ([], ["[0]"])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from release_ray.core.statuses import Purpose, Status
 from release_ray.database import Entry
 from release_ray.finals import hold_finals
 from release_ray.journal import Journal
-from release_ray.records import Records
+from release_ray.records import UNTUNED, Records
 from release_ray.testing import synthetic
 from release_ray.tuner import TaskState
 
@@ -68,15 +68,17 @@ def hold(tmp_path, monkeypatch):
     )
     with Records.open(tmp_path / "records.db") as records:
 
-        def hold(trials_s, cold_s):
+        def hold(trials_s, cold_s, untuned_s=None):
             journal = Journal(records, settings(), simulated=False, fresh=False, watch=Stopwatch())
             state = TaskState(planner(TASK, settings(), name="task"), 1, 1e6)
+            state.untuned_s = untuned_s
             task = state.planner.task
             for number, seconds in trials_s.items():
                 records.append(trial(journal, task, number, seconds))
-            pool = Pool({decisions_of(n): s for n, s in cold_s.items()})
+            pool = Pool({decisions_of(n): s for n, s in cold_s.items()} | {"[]": cold_s.get(0)})
             hold_finals([state], journal, pool, settings().measure, first_job=10)
             order = [int(r.decisions[2:].split(",")[0]) for r in journal.best(task, 10)]
+            hold.untuned_won = journal.untuned_won(task)
             return pool, order, records.history(simulated=False).all()
 
         yield hold
@@ -135,3 +137,35 @@ def test_one_that_cannot_be_replayed_is_left_out(hold):
     assert "this TVM does not make its schedule" in {record.message for record in records}
     assert decisions_of(99) not in {job.decisions for job in pool.jobs}
     assert order == [3, 2]
+
+
+def test_the_operator_untuned_takes_part_where_it_is_about_as_fast(hold):
+    pool, order, records = hold(
+        {1: 1.0e-3, 2: 1.2e-3}, {0: 2e-3, 1: 3e-3, 2: 4e-3}, untuned_s=1.1e-3
+    )
+    purposes = {job.decisions: job.purpose for job in pool.jobs}
+    assert purposes["[]"] is Purpose.DEFAULT
+    assert all(job.settings.flush_cache for job in pool.jobs)
+    assert hold.untuned_won
+    assert order == [1, 2]
+    untuned = [r for r in records if (r.sketch, r.decisions) == UNTUNED]
+    assert {(r.purpose, r.policy, r.latency_s) for r in untuned} == {(Purpose.REMEASURE, "", 2e-3)}
+
+
+def test_a_lonely_candidate_is_compared_with_the_operator_untuned(hold):
+    pool, order, _ = hold({1: 1.0e-3}, {0: 5e-3, 1: 3e-3}, untuned_s=0.9e-3)
+    assert {job.decisions for job in pool.jobs} == {"[]", decisions_of(1)}
+    assert not hold.untuned_won
+    assert order == [1]
+
+
+def test_an_operator_that_is_far_slower_untuned_has_no_part(hold):
+    pool, _, _ = hold({1: 1.0e-3}, {}, untuned_s=1.3e-3)
+    assert pool.jobs == []
+    assert not hold.untuned_won
+
+
+def test_that_the_untuned_operator_fails_in_the_finals_costs_nobody_else(hold):
+    _, order, _ = hold({1: 1.0e-3, 2: 1.1e-3}, {0: None, 1: 3e-3, 2: 2e-3}, untuned_s=1e-3)
+    assert not hold.untuned_won
+    assert order == [2, 1]

@@ -14,7 +14,7 @@ import sqlalchemy.exc
 
 from release_ray.core.errors import InputError
 from release_ray.core.statuses import Purpose, Status
-from release_ray.records import COLUMNS, Record, Records, now, write_csv
+from release_ray.records import COLUMNS, UNTUNED, Record, Records, now, write_csv
 
 INTERFACE = """task workload target sketch decisions purpose status latency_s bound_s message device
 host measure_settings build_s run_s round policy sampler seed run_id created_at tvm_version"""
@@ -293,6 +293,20 @@ def test_prune(path: Path) -> None:
         ]
         assert records.prune(superseded=True) == 1
         assert best_of(records) == ["[[2,1]]", "[[3,1]]"]
+
+
+def test_what_is_no_candidate_survives_a_pruning_to_the_best(path: Path) -> None:
+    with Records.open(path) as records:
+        run = records.begin_run("tune", "{}")
+        canary = record(run, purpose=Purpose.CANARY, workload="", target="", decisions="[]")
+        untuned = replace(final(run, 0, 0.001), sketch=UNTUNED[0], decisions=UNTUNED[1])
+        kept = [close(run, 1), canary, untuned]
+        for one in [*kept, close(run, 2)]:
+            records.append(one)
+        assert records.prune(keep_best=1) == 1
+        left = records.everything().all()
+        assert [replace(r, id=None) for r in left] == kept
+        assert records.history(simulated=False).untuned_won("abc", '{"kind":"llvm"}')
 
 
 def test_many_are_written_together_or_not_at_all(path: Path) -> None:
