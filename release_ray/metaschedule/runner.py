@@ -141,10 +141,13 @@ class _Measuring:
                     self._waiting.clear()
                 return
             with self._lock:
-                for outcome in outcomes:
-                    self._waiting.pop(outcome.job_id).set_result(outcome)
-                if not self._waiting:
+                arrived = [(self._waiting.pop(done.job_id), done) for done in outcomes]
+                idle = not self._waiting
+                if idle:
                     self._pool.come_back()
+                for future, outcome in arrived:
+                    future.set_result(outcome)
+                if idle:
                     return
 
 

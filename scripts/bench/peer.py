@@ -7,6 +7,8 @@ caches, as the peer does. Seconds are counted from the start of each program.
 What is compared: how long ours takes until it has what the peer has found in all its trials,
 against how long the peer takes for them; what ours has found when the peer's time is over; how many
 trials it takes. A tuner that never gets there counts as if it had got there at its end.
+
+The CSV grows: repeated calls add layers, tuners and seeds.
 """
 
 from __future__ import annotations
@@ -58,7 +60,11 @@ def main() -> None:
 
 
 def contest(path: Path, layer: Convolution, tuners: Sequence[str], trials: int, seed: int) -> None:
-    """Appends the courses of all tuners, on one layer."""
+    """Appends the courses of all tuners on one layer, but for those that are there."""
+    done = read(path).get((layer.name, str(seed)), {}) if path.exists() else {}
+    tuners = [tuner for tuner in tuners if tuner not in done]
+    if not tuners:
+        return
     with tempfile.TemporaryDirectory() as scratch:
         network = layer.save(Path(scratch))
         for tuner in tuners:
@@ -66,8 +72,9 @@ def contest(path: Path, layer: Convolution, tuners: Sequence[str], trials: int, 
             settings = {**WARM, **OURS[tuner]}
             course = release_ray(network, work_dir, trials=trials, seed=seed, settings=settings)
             append(path, layer.name, seed, tuner, course)
-        peer = metaschedule([task_of(Path(scratch, tuners[0]))], trials=trials, seed=seed)
-        append(path, layer.name, seed, PEER, peer)
+        if PEER not in done:
+            peer = metaschedule([task_of(Path(scratch, tuners[0]))], trials=trials, seed=seed)
+            append(path, layer.name, seed, PEER, peer)
 
 
 def summary(path: Path) -> dict[str, Any]:

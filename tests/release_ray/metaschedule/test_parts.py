@@ -100,6 +100,19 @@ def test_a_runner_times_what_our_builder_and_the_stock_one_leave(
     assert failed.run_secs is None and failed.error_msg.startswith("RayRunner: run_error: ")
 
 
+def test_this_process_leaves_the_devices_cores_while_something_is_measured(
+    builder, runner, operator
+):
+    ours = builder.build([BuilderInput(operator.module, operator.target)])[0].artifact_path
+    kernel = RunnerInput(ours, "llvm", arguments(operator))
+    every = os.sched_getaffinity(0)
+    for _ in range(2):
+        futures = runner.run([kernel] * 3)
+        assert os.sched_getaffinity(0) < every
+        assert all(future.result().run_secs for future in futures)
+        assert os.sched_getaffinity(0) == every
+
+
 def test_arguments_are_those_that_metaschedule_names(builder, runner, operator):
     """With others than the kernel's its check of shapes fails."""
     ours = builder.build([BuilderInput(operator.module, operator.target)])[0].artifact_path
