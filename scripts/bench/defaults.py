@@ -80,12 +80,17 @@ def told(change: Mapping[str, float]) -> str:
 def run(wanted: tuple[Path, str, int, Mapping[str, float], int]) -> Course:
     """One layer with one seed and one change."""
     file, layer, seed, change, trials = wanted
+    return replayed(surrogate(file, layer), settings_of(change), trials, seed)
+
+
+def settings_of(change: Mapping[str, float]) -> dict[str, Any]:
+    """The settings of a search with that change, nested as in a file."""
     changed: dict[str, Any] = {}
     for name, value in change.items():
         *group, last = name.split(".")
         number = int(value) if value == int(value) else value
         changed = {group[0]: {last: number}} if group else {last: number}
-    return replayed(surrogate(file, layer), merged(changed, ALONE, WARM), trials, seed)
+    return merged(changed, ALONE, WARM)
 
 
 def summary(path: Path) -> dict[str, Any]:
