@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from tvm.target import Target
 
 from release_ray.core.errors import InputError
 from release_ray.measure.jobs import Workload
+from release_ray.measure.kernels import arguments_of
 from release_ray.targets import target_json
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,14 @@ class Task:
     module: IRModule = field(repr=False)
     """One unscheduled PrimFunc, `main`."""
     target: Target
+
+    @cached_property
+    def bytes(self) -> int:
+        """Of its inputs and outputs together."""
+        return sum(
+            math.prod(shape) * tvm_ffi.dtype(dtype).itemsize
+            for shape, dtype in arguments_of(self.module)
+        )
 
     @cached_property
     def workload(self) -> Workload:

@@ -54,6 +54,7 @@ class TaskState:
     planner: TaskPlanner
     weight: int
     flops: float
+    bytes: float = 0.0
     tuned: bool = True
     trials: int = 0
     best_s: float | None = None
@@ -67,7 +68,7 @@ class TaskState:
     progress: TaskProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        self.progress = TaskProgress(self.weight, self.flops, exhausted=not self.tuned)
+        self.progress = TaskProgress(self.weight, self.flops, self.bytes, exhausted=not self.tuned)
 
     @property
     def name(self) -> str:

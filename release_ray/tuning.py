@@ -106,6 +106,7 @@ class _Run:
                 TaskPlanner(task, settings, parts.sampler, prior=prior),
                 task.weight,
                 task.flops,
+                task.bytes,
                 tuned=task.name in prepared.chosen,
             )
             for task in prepared.tasks

@@ -45,6 +45,13 @@ def test_operations_are_counted(extracted):
     assert all(task.weight == 1 for task in extracted)
 
 
+def test_bytes_are_those_of_inputs_and_outputs(extracted):
+    by_name = {task.name: task for task in extracted}
+    image, weights, bias, out = 3 * 32 * 32, 16 * 3 * 9, 16, 16 * 32 * 32
+    assert by_name["conv2d_add_relu"].bytes == 4 * (image + weights + bias + out)
+    assert by_name["transpose"].bytes == 4 * 2 * image
+
+
 def test_a_workload_is_the_task_as_plain_data(extracted, target):
     task = extracted[1]
     workload = task.workload
