@@ -27,6 +27,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("work_dirs", type=Path, nargs="+")
     parser.add_argument("--tasks", default="*", help="a glob of task names")
+    parser.add_argument(
+        "--least", type=int, default=1, help="points; tasks with fewer are left out"
+    )
     parser.add_argument("--about", required=True, help="where and how they were measured")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
@@ -41,7 +44,7 @@ def main() -> None:
             if fnmatch.fnmatchcase(task.name, arguments.tasks):
                 tasks[task.workload.key] = task
     packed = [pack(task, found[key]) for key, task in tasks.items()]
-    packed = [task for task in packed if len(task.points)]
+    packed = [task for task in packed if len(task.points) >= arguments.least]
     recorded.save(arguments.out, packed, arguments.about)
     for task in packed:
         print(f"{task.name}: {len(task.points)} points, best {task.latency_s.min() * 1e3:.3f} ms")
