@@ -31,6 +31,7 @@ VALUES: dict[str, tuple[float, ...]] = {
     "agent.steps": (3, 10),
     "sampler.threshold": (1.5, 4.0),
     "sampler.max_clusters": (8, 32),
+    "sampler.epsilon": (0.0, 0.15, 0.25),
     "first_batch": (8, 32),
 }
 
