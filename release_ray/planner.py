@@ -44,6 +44,8 @@ _DRAWN_AT_MOST = 256
 _FEW = 4
 # With fewer measurements of like tasks a first round is left to chance.
 _ENOUGH_KIN = 32
+# With so many measurements of its own a search that others' have led needs no more chance.
+_CHANCE_UNTIL = 64
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ class TaskPlanner:
         self._model: CostModel | None = None
         self._learnt = 0
         self._foresight: float | None = None
+        self._informed = False
 
     @cached_property
     def sketches(self) -> Sketches:
@@ -202,10 +205,12 @@ class TaskPlanner:
         if policy is None or kin is None or (first and len(kin[1]) < _ENOUGH_KIN):
             self._fill_at_random(admission, limit, rng)
             return Plan(round_number, tuple(admission.admitted), tuple(admission.refused))
+        self._informed |= first
+        chance = self._chance()
         proposals = policy.propose(self._state(rng, kin), self._settings.sampler.candidates)
         clusters, picture = 0, None
         name = label or self._settings.policy
-        wanted = limit - int(self._settings.first_random * limit) if first else limit
+        wanted = limit - int(chance * limit)
         for attempt in range(_ATTEMPTS):
             selection = self._sampler.select(
                 proposals, self.space, self._visited, wanted - len(admission.admitted), rng
@@ -228,6 +233,9 @@ class TaskPlanner:
             self._fill_at_random(admission, limit, rng)
         elif not admission.admitted:
             self._fill_at_random(admission, wanted or limit, rng)
+        else:
+            of_both = round(len(admission.admitted) / (1 - chance)) if chance < 1 else limit
+            self._fill_at_random(admission, min(of_both, limit), rng)
         metrics = dict(policy.metrics)
         if self._foresight is not None:
             metrics["foresight"] = self._foresight
@@ -239,6 +247,18 @@ class TaskPlanner:
             tuple(sorted(metrics.items())),
             picture,
         )
+
+    def _chance(self) -> float:
+        """The share of a plan that is random, beyond what the sampler draws.
+
+        A search that others' measurements have led to good schedules at once has seen little else.
+        Where it has forgotten them, its model knows one corner of the space: without more chance
+        the best on another processor than theirs was missed by 2 %.
+        """
+        if not self._informed:
+            return 0.0
+        fades = max(0.0, 1.0 - len(self._points) / _CHANCE_UNTIL)
+        return self._settings.first_random * fades
 
     def _kin(self, others: Sequence[TaskPlanner]) -> tuple[np.ndarray, np.ndarray]:
         """Features and fitness of measurements of like tasks; evenly chosen where there are many.

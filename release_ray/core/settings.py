@@ -114,7 +114,7 @@ class CostModelSettings(Settings):
         description="shipped measurements of like operators it learns from too; 0: none",
     )
     prior_until: int = Field(
-        64,
+        32,
         ge=1,
         description="measurements of the task with which it has forgotten the shipped ones",
     )
@@ -175,7 +175,10 @@ class TuneSettings(Settings):
         16, ge=1, description="the first round: random where nothing like the task is known"
     )
     first_random: float = Field(
-        0.5, ge=0, le=1, description="share of it that is random where something is known"
+        0.5,
+        ge=0,
+        le=1,
+        description="share of it that is random where something is known; it fades over 64 trials",
     )
     budget: BudgetSettings = BudgetSettings()
     agent: AgentSettings = AgentSettings()
