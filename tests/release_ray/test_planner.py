@@ -61,6 +61,27 @@ def test_the_first_plan_begins_with_what_is_known_of_like_operators(task, share)
         assert task.fitness(np.array(proposed)).mean() > task.fitness(drawn).mean() + 0.1
 
 
+def test_where_others_led_the_start_chance_fades_as_the_task_is_measured(task):
+    chosen = settings(sampler={"name": "greedy", "epsilon": 0.0})
+    led = planner(task, chosen, prior=known(task), refuses=refuses_none)
+    alone = planner(
+        task, settings(sampler={"name": "greedy", "epsilon": 0.0}, cost_model={"prior": 0})
+    )
+    policy = policies.create("genetic", chosen.agent)
+    shares = []
+    for made in (led, alone):
+        by_round = []
+        for _ in range(7):
+            plan = made.plan(16, policy, label="genetic")
+            labels = [candidate.policy for candidate in plan.candidates]
+            by_round.append(labels.count("random") / len(labels))
+            made.absorb(observed(plan, made.space, task))
+        shares.append(by_round)
+    assert shares[0][:4] == [8 / 16, 6 / 16, 4 / 16, 2 / 16]
+    assert shares[0][4:] == [0.0, 0.0, 0.0]
+    assert shares[1] == [1.0, *[0.0] * 6]
+
+
 @pytest.mark.parametrize("more", [{"cost_model": {"prior": 0}}, {}])
 def test_with_too_little_known_the_first_plan_is_random(task, more):
     few = known(task, 10) if not more else known(task)
