@@ -82,8 +82,9 @@ def summary(path: Path) -> dict[str, Any]:
 
     `time_ratio` is how much sooner ours has what the peer has in the end, `quality_ratio` how much
     faster its best kernel is when the peer's time is over. `tuners` has every measure of every
-    tuner with its bootstrap interval of 95 % over layers and seeds. `to_best_rival` is how much
-    faster ours is after all trials than the best of those in its own pool.
+    tuner with its bootstrap interval of 95 % over layers and seeds. `rivals` is how much faster ours
+    is after all trials than each of the searches in its own pool, and how much sooner it has what
+    the peer has.
     """
     contests = {key: c for key, c in read(path).items() if PEER in c}
     tuners = dict.fromkeys(tuner for c in contests.values() for tuner in c if tuner != PEER)
@@ -102,14 +103,18 @@ def summary(path: Path) -> dict[str, Any]:
             for name, measure in HEADLINES.items()
         }
 
-    rivalled = [
-        min(c[rival].best_s for rival in RIVALS if rival in c) / c[OURSELVES].best_s
-        for c in contests.values()
-        if OURSELVES in c and any(rival in c for rival in RIVALS)
-    ]
+    def rivalled(rival: str) -> dict[str, Any]:
+        both = [c for c in contests.values() if {OURSELVES, rival} <= set(c)]
+        return {
+            "quality": mean([c[rival].best_s / c[OURSELVES].best_s for c in both]),
+            "time": mean(
+                [time_ratio(c[OURSELVES], c[PEER]) / time_ratio(c[rival], c[PEER]) for c in both]
+            ),
+        }
+
     return {
         **ratios(),
-        "to_best_rival": mean(rivalled) if rivalled else None,
+        "rivals": {tuner: rivalled(tuner) for tuner in tuners if tuner in RIVALS},
         "layers": {layer: ratios(layer) for layer, _ in contests},
         "tuners": {
             tuner: {name: figure(measure, tuner) for name, measure in MEASURES.items()}
