@@ -82,9 +82,9 @@ def summary(path: Path) -> dict[str, Any]:
 
     `time_ratio` is how much sooner ours has what the peer has in the end, `quality_ratio` how much
     faster its best kernel is when the peer's time is over. `tuners` has every measure of every
-    tuner with its bootstrap interval of 95 % over layers and seeds. `rivals` is how much faster ours
-    is after all trials than each of the searches in its own pool, and how much sooner it has what
-    the peer has.
+    tuner with its bootstrap interval of 95 % over layers and seeds. `rivals` is how much faster
+    ours is after all trials than each of the searches in its own pool, and how much sooner it has
+    what the peer has.
     """
     contests = {key: c for key, c in read(path).items() if PEER in c}
     tuners = dict.fromkeys(tuner for c in contests.values() for tuner in c if tuner != PEER)
