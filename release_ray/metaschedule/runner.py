@@ -18,6 +18,7 @@ from tvm.s_tir.meta_schedule.runner import (
 )
 
 from release_ray import cluster, tvm_setup
+from release_ray.core.errors import WorkFailed
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.devices import expand
 from release_ray.measure.jobs import Artifact, Job, Outcome, Workload
@@ -124,21 +125,18 @@ class _Measuring:
         return list(sent.values())
 
     def close(self) -> None:
-        """Waits for nothing any more. Before the pool, and its Ray, go."""
+        """Waits for nothing any more, and says so to whoever does. Before the pool goes."""
         self._closing = True
         if self._receiver is not None:
             self._receiver.join()
+        self._give_up(WorkFailed("RayRunner was closed before this was measured"))
 
     def _receive(self) -> None:
         while not self._closing:
             try:
                 outcomes = self._pool.wait(_POLL_S)
             except Exception as error:
-                # Whoever waits is told.
-                with self._lock:
-                    for future in self._waiting.values():
-                        future.set_exception(error)
-                    self._waiting.clear()
+                self._give_up(error)
                 return
             with self._lock:
                 arrived = [(self._waiting.pop(done.job_id), done) for done in outcomes]
@@ -149,6 +147,12 @@ class _Measuring:
                     future.set_result(outcome)
                 if idle:
                     return
+
+    def _give_up(self, reason: Exception) -> None:
+        with self._lock:
+            for future in self._waiting.values():
+                future.set_exception(reason)
+            self._waiting.clear()
 
 
 @derived_object

@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.builder.local_builder import default_build, default
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
-from release_ray.core.errors import InputError
+from release_ray.core.errors import InputError, WorkFailed
 from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseSearch
 from release_ray.networks.pipeline import prepare_graph
 from release_ray.sketches import Sketches, plain
@@ -111,6 +111,15 @@ def test_this_process_leaves_the_devices_cores_while_something_is_measured(
         assert os.sched_getaffinity(0) < every
         assert all(future.result().run_secs for future in futures)
         assert os.sched_getaffinity(0) == every
+
+
+def test_who_waits_for_a_runner_that_is_closed_is_told(builder, operator):
+    ours = builder.build([BuilderInput(operator.module, operator.target)])[0].artifact_path
+    closed = RayRunner()
+    futures = closed.run([RunnerInput(ours, "llvm", arguments(operator))] * 40)
+    closed.close()
+    with pytest.raises(WorkFailed, match="RayRunner was closed"):
+        futures[-1].result()
 
 
 def test_arguments_are_those_that_metaschedule_names(builder, runner, operator):
