@@ -1,6 +1,7 @@
 """The settings whose defaults the benchmark looks for."""
 
 import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,16 @@ BENCH = Path(__file__).parents[2] / "scripts" / "bench"
 
 @pytest.fixture
 def defaults(monkeypatch):
+    """The benchmark, without its neighbours staying in the way of modules of the same names."""
     monkeypatch.syspath_prepend(str(BENCH))
-    return importlib.import_module("defaults")
+    before = dict(sys.modules)
+    for neighbour in BENCH.glob("*.py"):
+        sys.modules.pop(neighbour.stem, None)
+    yield importlib.import_module("defaults")
+    for neighbour in BENCH.glob("*.py"):
+        sys.modules.pop(neighbour.stem, None)
+        if neighbour.stem in before:
+            sys.modules[neighbour.stem] = before[neighbour.stem]
 
 
 def value(settings, name):

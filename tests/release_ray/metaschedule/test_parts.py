@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.builder.local_builder import default_build, default
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
-from release_ray.core.errors import InputError, WorkFailed
+from release_ray.core.errors import InputError
 from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseSearch
 from release_ray.networks.pipeline import prepare_graph
 from release_ray.sketches import Sketches, plain
@@ -118,7 +118,8 @@ def test_who_waits_for_a_runner_that_is_closed_is_told(builder, operator):
     closed = RayRunner()
     futures = closed.run([RunnerInput(ours, "llvm", arguments(operator))] * 40)
     closed.close()
-    with pytest.raises(WorkFailed, match="RayRunner was closed"):
+    # TVM makes it an error of its own.
+    with pytest.raises(RuntimeError, match="RayRunner was closed"):
         futures[-1].result()
 
 
