@@ -79,7 +79,7 @@ class RayBuilder(PyBuilder):
     def _start(self, target_kind: str) -> None:
         hosts = cluster.hosts(self._stack, self._address)
         self._stack.enter_context(connected(self._address))
-        devices = expand(self._devices, hosts)
+        devices = expand(self._devices, hosts, target=target_kind)
         actor: Any = ray.remote(BuilderActor)
         for node in spread_builders(hosts, devices, self._count):
             made = actor.options(num_cpus=0, max_restarts=-1, **on_node(node)).remote(
