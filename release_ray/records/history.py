@@ -128,10 +128,17 @@ class History:
         return finals
 
     def untuned_won(self, workload: str, target: str) -> bool:
-        """Whether a task was fastest untuned in its last finals, so that no schedule helps it."""
+        """Whether a task was fastest untuned in its last finals, so that no schedule helps it.
+
+        Only against all finalists of now: what was found since, or not measured to the end, counts.
+        """
         finals = self.finals(workload, target)
         untuned_s = finals.get(UNTUNED)
-        return untuned_s is not None and untuned_s <= min(s for s in finals.values() if s)
+        near = self.finalists(workload, target)
+        measured_s = [finals.get((record.sketch, record.decisions)) for record in near]
+        if untuned_s is None or not near:
+            return False
+        return all(seconds is not None and untuned_s <= seconds for seconds in measured_s)
 
     def best_of_each_task(self, count: int = 1) -> list[Record]:
         """`best` of every task that has records, task after task."""

@@ -300,13 +300,26 @@ def test_what_is_no_candidate_survives_a_pruning_to_the_best(path: Path) -> None
         run = records.begin_run("tune", "{}")
         canary = record(run, purpose=Purpose.CANARY, workload="", target="", decisions="[]")
         untuned = replace(final(run, 0, 0.001), sketch=UNTUNED[0], decisions=UNTUNED[1])
-        kept = [close(run, 1), canary, untuned]
+        kept = [close(run, 1), final(run, 1, 0.002), canary, untuned]
         for one in [*kept, close(run, 2)]:
             records.append(one)
         assert records.prune(keep_best=1) == 1
         left = records.everything().all()
         assert [replace(r, id=None) for r in left] == kept
         assert records.history(simulated=False).untuned_won("abc", '{"kind":"llvm"}')
+
+
+def test_untuned_wins_against_the_finalists_of_now_alone(path: Path) -> None:
+    with Records.open(path) as records:
+        run = records.begin_run("tune", "{}")
+        won = lambda: records.history(simulated=False).untuned_won("abc", '{"kind":"llvm"}')  # noqa: E731
+        records.append(close(run, 1))
+        records.append(replace(final(run, 1, 0.001), sketch=UNTUNED[0], decisions=UNTUNED[1]))
+        assert not won()  # interrupted
+        records.append(final(run, 1, 0.002))
+        assert won()
+        records.append(record(run, 9, latency_s=1e-4))
+        assert not won()
 
 
 def test_many_are_written_together_or_not_at_all(path: Path) -> None:
