@@ -139,7 +139,9 @@ class _Measuring:
                 self._give_up(error)
                 return
             with self._lock:
-                arrived = [(self._waiting.pop(done.job_id), done) for done in outcomes]
+                # An interrupted submit leaves jobs that nobody waits for.
+                known = [done for done in outcomes if done.job_id in self._waiting]
+                arrived = [(self._waiting.pop(done.job_id), done) for done in known]
                 idle = not self._waiting
                 if idle:
                     self._pool.come_back()
