@@ -275,8 +275,8 @@ class _Run:
             )
         stage("checking the best of each task against the unscheduled operator")
         winners = choose_winners(self._states, self._journal, pool)
-        tuned = [state for state in self._states if state.best_s is not None]
-        if not winners and not all(self._journal.untuned_won(s.planner.task) for s in tuned):
+        won = self._journal.untuned_won
+        if not winners and not any(won(state.planner.task) for state in self._states):
             raise WorkFailed("no candidate of any task could be checked and gave the right output")
         if not (self._parts.deploys and self._parts.kind.runs_networks):
             stage("writing the database; no model is made of the whole network")
