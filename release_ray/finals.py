@@ -45,8 +45,7 @@ class _Finalist:
     def job(self, number: int, settings: MeasureSettings) -> Job:
         if self.entry is None:
             cold = settings.model_copy(update={"flush_cache": True})
-            workload, untuned = self.task.workload, self.record.decisions
-            return Job(number, workload, "", untuned, None, Purpose.DEFAULT, cold)
+            return Job.untuned(number, self.task.workload, cold)
         return Job(
             number,
             self.task.workload,
@@ -84,11 +83,10 @@ def hold_finals(
 def _invited(state: TaskState, journal: Journal) -> list[_Finalist]:
     task = state.planner.task
     near = journal.finalists(task)
-    finalists = [_Finalist(task, r, None) for r in _untuned(near[:1], state.untuned_s)]
+    finalists = _untuned(state, near)
     compared = journal.finals(task)
-    keys = [(r.sketch, r.decisions) for r in near]
-    keys += [UNTUNED for _ in finalists]
-    if len(keys) < 2 or all(key in compared for key in keys):
+    contest = [*near, *(finalist.record for finalist in finalists)]
+    if len(contest) < 2 or all((r.sketch, r.decisions) in compared for r in contest):
         return []
     for record in near:
         entry = replayed(task, state.planner.sketches, record)
@@ -99,13 +97,14 @@ def _invited(state: TaskState, journal: Journal) -> list[_Finalist]:
     return finalists
 
 
-def _untuned(fastest: Sequence[Record], untuned_s: float | None) -> list[Record]:
-    """What stands for the operator untuned, if it is about as fast as the fastest, or faster."""
-    return [
-        replace(record, sketch=UNTUNED[0], decisions=UNTUNED[1], policy="", sampler="")
-        for record in fastest
-        if record.latency_s is not None and (untuned_s or inf) <= NEAR * record.latency_s
-    ]
+def _untuned(state: TaskState, near: Sequence[Record]) -> list[_Finalist]:
+    """The operator untuned, if it is about as fast as the fastest of `near`; else none."""
+    best_s = near[0].latency_s if near else None
+    if best_s is None or state.untuned_s is None or state.untuned_s > NEAR * best_s:
+        return []
+    sketch, decisions = UNTUNED
+    record = replace(near[0], sketch=sketch, decisions=decisions, policy="", sampler="")
+    return [_Finalist(state.planner.task, record, None)]
 
 
 def _measure(

@@ -234,7 +234,7 @@ class TaskPlanner:
         elif not admission.admitted:
             self._fill_at_random(admission, wanted or limit, rng)
         else:
-            of_both = round(len(admission.admitted) / (1 - chance)) if chance < 1 else limit
+            of_both = round(len(admission.admitted) / (1 - chance))
             self._fill_at_random(admission, min(of_both, limit), rng)
         metrics = dict(policy.metrics)
         if self._foresight is not None:

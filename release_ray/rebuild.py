@@ -101,7 +101,7 @@ def _entries(prepared: Prepared, work_dir: Path) -> list[Entry]:
     with Records.open(workdir.records, create=False) as records:
         entries = best_entries(prepared.tasks, records)
         won = records.history(simulated=False).untuned_won
-        untuned = any(won(t.workload.key, t.workload.target_json) for t in prepared.tasks)
-    if not entries and not untuned:
-        raise InputError(f"{work_dir} holds no measurement of this network: tune it first")
+        tasks = [task.workload for task in prepared.tasks]
+        if not entries and not any(won(task.key, task.target_json) for task in tasks):
+            raise InputError(f"{work_dir} holds no measurement of this network: tune it first")
     return entries

@@ -412,9 +412,8 @@ class Tuner:
             return
         for job_id, waiting in self._untuned.items():
             if waiting is state:
-                workload, best_s = state.planner.task.workload, state.best_s
-                settings, purpose = self._settings.measure, Purpose.DEFAULT
-                self._pool.submit([Job(job_id, workload, "", "[]", best_s, purpose, settings)])
+                workload, settings = state.planner.task.workload, self._settings.measure
+                self._pool.submit([Job.untuned(job_id, workload, settings, state.best_s)])
 
     def _take_in_untuned(self, outcome: Outcome) -> None:
         state = self._untuned.pop(outcome.job_id)

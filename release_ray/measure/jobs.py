@@ -48,6 +48,13 @@ class Job:
     artifact: Artifact | None = None
     """What somebody else has built: it is only timed."""
 
+    @classmethod
+    def untuned(
+        cls, number: int, workload: Workload, settings: MeasureSettings, best_s: float | None = None
+    ) -> Job:
+        """The operator as TVM compiles it untuned. With no `best_s` it is timed to the end."""
+        return cls(number, workload, "", "[]", best_s, Purpose.DEFAULT, settings)
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -134,11 +134,11 @@ class History:
         """
         finals = self.finals(workload, target)
         untuned_s = finals.get(UNTUNED)
-        near = self.finalists(workload, target)
-        measured_s = [finals.get((record.sketch, record.decisions)) for record in near]
-        if untuned_s is None or not near:
+        if untuned_s is None:
             return False
-        return all(seconds is not None and untuned_s <= seconds for seconds in measured_s)
+        near = _near(self._fastest(workload, target, FINALISTS, finals))
+        measured_s = [finals.get((record.sketch, record.decisions)) for record in near]
+        return bool(near) and all(s is not None and untuned_s <= s for s in measured_s)
 
     def best_of_each_task(self, count: int = 1) -> list[Record]:
         """`best` of every task that has records, task after task."""

@@ -12,7 +12,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from release_ray.core.errors import WorkFailed
 from release_ray.core.settings import TuneSettings
-from release_ray.core.statuses import Purpose
 from release_ray.measure.jobs import Job
 from release_ray.measure.pool import MeasurePool
 from release_ray.sweep.ledger import Positive, damaged
@@ -60,10 +59,7 @@ class Baselines:
             update={"run_timeout_s": _LONGEST_S, "build_timeout_s": _LONGEST_S}
         )
         pool.submit(
-            [
-                Job(number, task.workload, "", "[]", None, Purpose.DEFAULT, patient)
-                for number, task in enumerate(tasks)
-            ]
+            [Job.untuned(number, task.workload, patient) for number, task in enumerate(tasks)]
         )
         latency_s: dict[str, float] = {}
         while len(latency_s) < len(tasks):

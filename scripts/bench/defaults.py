@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -20,9 +19,12 @@ from typing import Any
 from courses import Course, append, mean, read
 from variants import ALONE, WARM, merged, replayed, surrogate
 
+from release_ray.configuration import put
 from release_ray.core import recorded
 
 DEFAULT = "default"
+Change = tuple[str, float] | None
+"""A setting by name and its value; None for the defaults."""
 VALUES: dict[str, tuple[float, ...]] = {
     "agent.lr": (1e-3, 1e-2),
     "agent.entropy": (0.02, 0.2),
@@ -50,9 +52,9 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "defaults.csv"
     known = [(file, task.name) for file in arguments.files for task in recorded.load(file)]
-    changes: list[dict[str, float]] = [{}]
+    changes: list[Change] = [None]
     changes += [
-        {name: value} for name in arguments.settings for value in arguments.values or VALUES[name]
+        (name, value) for name in arguments.settings for value in arguments.values or VALUES[name]
     ]
     done = read(path) if path.exists() else {}
     wanted = [
@@ -73,24 +75,22 @@ def place(file: Path, layer: str) -> str:
     return f"{file.name.split('.')[0]}/{layer}"
 
 
-def told(change: Mapping[str, float]) -> str:
-    """How the CSV names what is not the default."""
-    return ", ".join(f"{name}={value:g}" for name, value in change.items()) or DEFAULT
+def told(change: Change) -> str:
+    """How the CSV names it."""
+    return f"{change[0]}={change[1]:g}" if change else DEFAULT
 
 
-def run(wanted: tuple[Path, str, int, Mapping[str, float], int]) -> Course:
+def run(wanted: tuple[Path, str, int, Change, int]) -> Course:
     """One layer with one seed and one change."""
     file, layer, seed, change, trials = wanted
     return replayed(surrogate(file, layer), settings_of(change), trials, seed)
 
 
-def settings_of(change: Mapping[str, float]) -> dict[str, Any]:
+def settings_of(change: Change) -> dict[str, Any]:
     """The settings of a search with that change, nested as in a file."""
     changed: dict[str, Any] = {}
-    for name, value in change.items():
-        *group, last = name.split(".")
-        number = int(value) if value == int(value) else value
-        changed = {group[0]: {last: number}} if group else {last: number}
+    if change:
+        put(changed, *change)
     return merged(changed, ALONE, WARM)
 
 

@@ -103,8 +103,10 @@ def summary(path: Path) -> dict[str, Any]:
             for name, measure in HEADLINES.items()
         }
 
-    def rivalled(rival: str) -> dict[str, Any]:
+    def rivalled(rival: str) -> dict[str, Any] | None:
         both = [c for c in contests.values() if {OURSELVES, rival} <= set(c)]
+        if not both:
+            return None
         return {
             "quality": mean([c[rival].best_s / c[OURSELVES].best_s for c in both]),
             "time": mean(

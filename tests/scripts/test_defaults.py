@@ -35,7 +35,7 @@ def value(settings, name):
 def test_each_change_is_of_a_setting_and_not_its_default(defaults):
     for name, values in defaults.VALUES.items():
         for changed in values:
-            settings = validate(defaults.settings_of({name: changed}), "here")
+            settings = validate(defaults.settings_of((name, changed)), "here")
             assert value(settings, name) == changed != value(TuneSettings(), name)
             assert settings.cost_model.prior == 0
 
@@ -46,8 +46,8 @@ def test_figures_are_relative_to_the_defaults(defaults, tmp_path):
         defaults.Course(tuple((float(n), s) for n, s in enumerate(latencies, 1)), 0.0, 4.0)
         for latencies in ((8.0, 4.0, 4.0, 2.0), (4.0, 2.0, 1.0, 1.0))
     )
-    defaults.append(path, "net/layer", 0, defaults.told({}), slow)
-    defaults.append(path, "net/layer", 0, defaults.told({"agent.lr": 0.001}), fast)
+    defaults.append(path, "net/layer", 0, defaults.told(None), slow)
+    defaults.append(path, "net/layer", 0, defaults.told(("agent.lr", 0.001)), fast)
     figures = defaults.summary(path)["settings"]
     assert {name: f["quality"]["ratio"] for name, f in figures.items()} == {
         "default": 1.0,

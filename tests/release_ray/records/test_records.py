@@ -312,7 +312,11 @@ def test_what_is_no_candidate_survives_a_pruning_to_the_best(path: Path) -> None
 def test_untuned_wins_against_the_finalists_of_now_alone(path: Path) -> None:
     with Records.open(path) as records:
         run = records.begin_run("tune", "{}")
-        won = lambda: records.history(simulated=False).untuned_won("abc", '{"kind":"llvm"}')  # noqa: E731
+        history = records.history(simulated=False)
+
+        def won() -> bool:
+            return history.untuned_won("abc", '{"kind":"llvm"}')
+
         records.append(close(run, 1))
         records.append(replace(final(run, 1, 0.001), sketch=UNTUNED[0], decisions=UNTUNED[1]))
         assert not won()  # interrupted
