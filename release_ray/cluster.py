@@ -8,8 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from pathlib import Path
 
 import psutil
@@ -23,17 +29,23 @@ _OBJECT_STORE_BYTES = 256 * 2**20
 _REACH_S = 5.0
 
 
-def hosts(stack: ExitStack, address: str | None) -> list[Host]:
+Connect = Callable[[str | None], AbstractContextManager[None]]
+
+
+def hosts(stack: ExitStack, address: str | None, connect: Connect | None = None) -> list[Host]:
     """The hosts of a run, this process's own first.
 
     A cluster that is there already is asked for its nodes, and so joined, until the stack is left.
     Where `connected` will start one there is only this machine.
+
+    Args:
+        connect: joins it; default: `connected`.
     """
     import ray
 
     if not ray.is_initialized() and _existing(address) is None:
         return [this_host()]
-    stack.enter_context(connected(address))
+    stack.enter_context((connect or connected)(address))
     return cluster_hosts()
 
 

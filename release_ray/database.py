@@ -6,9 +6,12 @@ replaced as a whole, and what is read here may have bad lines: they are named an
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import json
 import logging
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +25,7 @@ from tvm.target import Target
 from release_ray.core.errors import InputError
 from release_ray.targets import target_json
 from release_ray.tasks import Task, workload_key
-from release_ray.workdir import write_atomic
+from release_ray.workdir import TEMPORARY, explained, write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,7 @@ WORKLOADS: Final = "database_workload.json"
 RECORDS: Final = "database_tuning_record.json"
 DAMAGED: Final = ".damaged"
 """Added to the name of a file that was repaired."""
+_LOCK: Final = ".database.lock"
 
 FAILED_S: Final = 1e9
 """MetaSchedule stores a failure as 1e10 s."""
@@ -67,8 +71,35 @@ class Foreign:
     """`file:line: why` for each line that could not be read."""
 
 
+def lock_database(directory: Path) -> int:
+    """Takes a folder's database for its only writer, and returns what is to be closed in the end.
+
+    The system gives it back when the process ends, however it does.
+
+    Raises:
+        InputError: another writer has it.
+        OSError: the folder cannot be written.
+    """
+    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise InputError(
+            f"database {str(directory)!r} is open elsewhere: name another, or wait"
+        ) from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
 def write_database(directory: Path, entries: Iterable[Entry]) -> None:
-    """Replace both files of a directory by these records, each file atomically."""
+    """Replace both files of a directory by these records, each file atomically.
+
+    Raises:
+        InputError: somebody else writes there, or they cannot be written.
+    """
     workloads: dict[str, int] = {}
     workload_lines, record_lines = [], []
     for entry in entries:
@@ -81,10 +112,15 @@ def write_database(directory: Path, entries: Iterable[Entry]) -> None:
         target = json.loads(target_json(entry.task.target))
         record = [json.loads(entry.trace_json), [entry.latency_s], target, arguments]
         record_lines.append(_dump([workloads[key], record]))
-    directory.mkdir(parents=True, exist_ok=True)
-    # Workloads first: a record may not point to one that is not there.
-    write_atomic(directory / WORKLOADS, _text(workload_lines))
-    write_atomic(directory / RECORDS, _text(record_lines))
+    with explained(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = lock_database(directory)
+    try:
+        # Workloads first: a record may not point to one that is not there.
+        write_atomic(directory / WORKLOADS, _text(workload_lines))
+        write_atomic(directory / RECORDS, _text(record_lines))
+    finally:
+        os.close(lock)
 
 
 def open_database(directory: Path) -> JSONDatabase:
@@ -137,18 +173,43 @@ def load_database(directory: Path) -> Loaded:
 def repair_database(directory: Path) -> tuple[str, ...]:
     """Leaves out of a database's files what cannot be read; says what, and keeps them as they were.
 
+    Whoever calls it holds the lock.
+
     Raises:
-        InputError: they cannot be read or written.
+        InputError: they cannot be read or written; then they are as they were.
     """
     loaded = load_database(directory)
-    if loaded.skipped:
+    files = [directory / WORKLOADS, directory / RECORDS]
+    with explained(directory):
+        if not loaded.skipped:
+            for file in files:
+                _end_line(file)
+            return ()
         numbers = {line: number for number, line in enumerate(loaded.workloads)}
         records = [[numbers[index], content] for (index, content), _ in loaded.records]
-        for name, lines in ((WORKLOADS, loaded.workloads.values()), (RECORDS, records)):
-            path = directory / name
-            path.replace(path.with_name(name + DAMAGED))
-            write_atomic(path, _text(_dump(line) for line in lines))
+        repaired = [file.with_name(f"{TEMPORARY}{file.name}") for file in files]
+        # All that needs room comes first: records refer to workloads by their numbers.
+        for file, lines in zip(repaired, (loaded.workloads.values(), records), strict=True):
+            write_atomic(file, _text(_dump(line) for line in lines))
+        for file, new in zip(files, repaired, strict=True):
+            file.replace(_unused(file.with_name(file.name + DAMAGED)))
+            new.replace(file)
     return loaded.skipped
+
+
+def _end_line(file: Path) -> None:
+    """Ends a file's last line, or what is appended next would be part of it."""
+    with file.open("rb+") as stream:
+        if stream.seek(0, os.SEEK_END):
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":
+                stream.write(b"\n")
+
+
+def _unused(path: Path) -> Path:
+    """That path, or the first with a number behind it that there is not yet."""
+    names = itertools.chain([path.name], (f"{path.name}.{n}" for n in itertools.count(2)))
+    return next(free for name in names if not (free := path.with_name(name)).exists())
 
 
 def latency_of(record: TuningRecord) -> float | None:

@@ -6,13 +6,14 @@ import importlib.util
 import os
 import platform
 import shutil
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from release_ray import tvm_setup
 from release_ray.core.errors import InputError
-from release_ray.journal import versions
+from release_ray.versions import versions
 
 _ROOMS = ("envs", "policies", "samplers")
 _SHARED_MEMORY_BYTES = 512 * 2**20
@@ -113,7 +114,11 @@ def _load() -> Finding:
 
 def _frequency(cpus: Path = Path("/sys/devices/system/cpu")) -> Finding:
     """Whether cores change their clock as they like. Virtual machines do not show it."""
-    found = {path.read_text().strip() for path in cpus.glob("cpu*/cpufreq/scaling_governor")}
+    found = set()
+    for path in cpus.glob("cpu*/cpufreq/scaling_governor"):
+        # Of a core that is offline it cannot be read.
+        with suppress(OSError):
+            found.add(path.read_text().strip())
     slow = ", ".join(sorted(found - {"performance"}))
     if slow:
         return Finding(

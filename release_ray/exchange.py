@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from release_ray.core.errors import InputError
 from release_ray.core.statuses import Purpose, Status
-from release_ray.database import ForeignRecord, read_database, write_database
-from release_ray.rebuild import best_entries
+from release_ray.database import (
+    RECORDS,
+    WORKLOADS,
+    ForeignRecord,
+    load_database,
+    read_database,
+    write_database,
+)
+from release_ray.rebuild import entries_of
 from release_ray.records import Record, Records, now
 from release_ray.sketches import Sketches
-from release_ray.tasks import Task, load_tasks
+from release_ray.tasks import Task, load_tasks, workload_key
 from release_ray.workdir import WorkDir, require_folder
 
 POLICY = "import"
@@ -30,13 +39,32 @@ class Imported:
 
 
 def export_database(work_dir: Path, directory: Path) -> int:
-    """Writes a work dir's best records as MetaSchedule's two files; returns their number."""
+    """Writes a work dir's best records as MetaSchedule's two files; returns their number.
+
+    Raises:
+        InputError: nothing real was measured there, or the folder holds another database.
+    """
     workdir = WorkDir.existing(work_dir)
     require_folder(directory, "name another with -o")
-    with Records.open(workdir.records, create=False) as records:
-        entries = best_entries(load_tasks(workdir.tasks), records)
+    tasks = load_tasks(workdir.tasks)
+    entries = entries_of(workdir, tasks)
+    _require_replaceable(directory, tasks)
     write_database(directory, entries)
     return len(entries)
+
+
+def _require_replaceable(directory: Path, tasks: Sequence[Task]) -> None:
+    """Raises `InputError` where the files there hold more than an export of these tasks would."""
+    if not (directory / RECORDS).is_file() or not (directory / WORKLOADS).is_file():
+        return
+    loaded = load_database(directory)
+    counts = Counter(number for (number, _), _ in loaded.records)
+    known = {task.workload.key for task in tasks}
+    others = {workload_key(record.workload.mod) for _, record in loaded.records} - known
+    if loaded.skipped or others or any(count > 1 for count in counts.values()):
+        raise InputError(
+            f"{directory} holds a database that was not exported from here: name another with -o"
+        )
 
 
 def import_database(work_dir: Path, directory: Path) -> Imported:

@@ -86,7 +86,7 @@ def _invited(state: TaskState, journal: Journal) -> list[_Finalist]:
     finalists = _untuned(state, near)
     compared = journal.finals(task)
     contest = [*near, *(finalist.record for finalist in finalists)]
-    if len(contest) < 2 or all((r.sketch, r.decisions) in compared for r in contest):
+    if len(contest) < 2 or all(record.candidate in compared for record in contest):
         return []
     for record in near:
         entry = replayed(task, state.planner.sketches, record)
@@ -130,7 +130,7 @@ def _remaining(field: Sequence[_Finalist], journal: Journal) -> list[_Finalist]:
     for _, group in itertools.groupby(field, key=lambda finalist: finalist.task.name):
         finalists = list(group)
         finals = journal.finals(finalists[0].task)
-        times_s = [finals.get((f.record.sketch, f.record.decisions)) or inf for f in finalists]
+        times_s = [finals.get(finalist.record.candidate) or inf for finalist in finalists]
         near = [
             finalist
             for finalist, seconds in zip(finalists, times_s, strict=True)

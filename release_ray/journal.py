@@ -8,9 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from importlib import metadata
-from types import MappingProxyType
 from typing import Any
 
 from release_ray.accounting import Stopwatch
@@ -23,8 +21,6 @@ from release_ray.recall import Recall
 from release_ray.records import Record, Records, now
 from release_ray.tasks import Task
 from release_ray.tuner import Recorded, TaskState
-
-VERSIONS = ("release_ray", "apache-tvm", "apache-tvm-ffi", "ray", "torch", "numpy", "xgboost-cpu")
 
 CANARY_EVERY = 16
 """After so many of a device's measurements its canary is recorded again."""
@@ -209,15 +205,3 @@ def _canary(trial: Record, canary_s: float) -> Record:
         policy="",
         sampler="",
     )
-
-
-@cache
-def versions() -> Mapping[str, str]:
-    """Versions of Python and of the packages that results depend on."""
-    found = {"python": sys.version.split()[0]}
-    for name in VERSIONS:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return MappingProxyType(found)

@@ -10,10 +10,11 @@ from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
 from release_ray.deploy import Deployment
-from release_ray.journal import Journal, versions
+from release_ray.journal import Journal
 from release_ray.measure.pool import MeasurePool
 from release_ray.result import CpuSeconds, LatencyMs, Result, TaskResult
 from release_ray.tuner import TaskState
+from release_ray.versions import versions
 
 Status = Literal["running", "done", "interrupted", "failed"]
 

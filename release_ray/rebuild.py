@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -43,6 +44,19 @@ def best_entries(tasks: Sequence[Task], records: Records) -> list[Entry]:
     return entries
 
 
+def entries_of(workdir: WorkDir, tasks: Sequence[Task]) -> list[Entry]:
+    """`best_entries` of a work dir. Raises `InputError` where nothing real was measured there."""
+    with Records.open(workdir.records, create=False) as records:
+        entries = best_entries(tasks, records)
+        won = records.history(simulated=False).untuned_won
+        keys = [(task.workload.key, task.workload.target_json) for task in tasks]
+        if not entries and not any(won(*key) for key in keys):
+            raise InputError(
+                f"{workdir.path} holds no real measurement of this network: tune it first"
+            )
+    return entries
+
+
 def compile_from(network: str, settings: TuneSettings, work_dir: Path, output: Path) -> int:
     """Compiles a network with a work dir's best records into `output`; returns their number.
 
@@ -50,10 +64,7 @@ def compile_from(network: str, settings: TuneSettings, work_dir: Path, output: P
     """
     networks.check(network)
     require_file(output)
-    owner = WorkDir.existing(work_dir).identity
-    if settings.target == TuneSettings().target and owner.network == Path(network).stem:
-        # What it was tuned for, which need not be this machine.
-        settings = settings.model_copy(update={"target": owner.target})
+    settings = _as_tuned(network, settings, work_dir)
     prepared = prepare(network, settings, local_devices(settings))
     entries = _entries(prepared, work_dir)
     with tempfile.TemporaryDirectory() as scratch:
@@ -70,6 +81,7 @@ def bench_from(
 
     Raises as `compile_from`, and `WorkFailed` where one of them does not run.
     """
+    settings = _as_tuned(network, settings, work_dir)
     with ExitStack() as stack:
         hosts = cluster.hosts(stack, address)
         devices = expand(settings.devices, hosts, target=settings.target)
@@ -98,10 +110,20 @@ def _entries(prepared: Prepared, work_dir: Path) -> list[Entry]:
     workdir.require(
         Identity(prepared.network.name, prepared.network.fingerprint, target_json(prepared.target))
     )
-    with Records.open(workdir.records, create=False) as records:
-        entries = best_entries(prepared.tasks, records)
-        won = records.history(simulated=False).untuned_won
-        tasks = [task.workload for task in prepared.tasks]
-        if not entries and not any(won(task.key, task.target_json) for task in tasks):
-            raise InputError(f"{work_dir} holds no measurement of this network: tune it first")
-    return entries
+    return entries_of(workdir, prepared.tasks)
+
+
+def _as_tuned(network: str, settings: TuneSettings, work_dir: Path) -> TuneSettings:
+    """Settings with the target, and the cores of a device, that the work dir was tuned for.
+
+    They need not be this machine's. What was chosen stays, and so it does for another network,
+    which is to be told from the work dir's own.
+    """
+    owner = WorkDir.existing(work_dir).identity
+    if settings.target != TuneSettings().target or owner.network != Path(network).stem:
+        return settings
+    changed = {"target": owner.target}
+    cores = json.loads(owner.target).get("num-cores", 1)
+    if settings.devices == TuneSettings().devices and cores > 1:
+        changed["devices"] = f"cpu:1x{cores}"
+    return settings.model_copy(update=changed)

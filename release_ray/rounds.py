@@ -11,29 +11,33 @@ from typing import Any
 from release_ray.events import Event, RoundPlanned
 
 FILE = "rounds.jsonl"
+SIMULATED = "rounds.simulated.jsonl"
 
 
 class Rounds:
-    """A listener that appends to `rounds.jsonl` of a folder; a `fresh` one begins it anew.
+    """A listener that appends to a folder's file of its kind; a `fresh` one begins it anew.
 
     A file that cannot be written goes without the round: the records are what counts.
     """
 
-    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
-        self._path = folder / FILE
+    def __init__(self, folder: Path, *, simulated: bool = False, fresh: bool = False) -> None:
+        self._path = _file(folder, simulated)
         self._mode = "w" if fresh else "a"
+        # What a killed run left torn is to be a line of its own.
+        self._before = "" if fresh else "\n"
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RoundPlanned):
             with suppress(OSError), self._path.open(self._mode) as file:
-                self._mode = "a"
-                file.write(json.dumps(_plain(event)) + "\n")
+                before = self._before if file.tell() else ""
+                self._mode, self._before = "a", ""
+                file.write(f"{before}{json.dumps(_plain(event))}\n")
 
 
-def read_rounds(folder: Path) -> Iterator[Mapping[str, Any]]:
-    """The lines of the file in a folder; none without one. What a killed run left torn is out."""
+def read_rounds(folder: Path, *, simulated: bool = False) -> Iterator[Mapping[str, Any]]:
+    """The lines of a folder's file; none without one. What a killed run left torn is out."""
     try:
-        lines = (folder / FILE).read_text().splitlines()
+        lines = _file(folder, simulated).read_text().splitlines()
     except OSError:
         return
     for line in lines:
@@ -41,6 +45,10 @@ def read_rounds(folder: Path) -> Iterator[Mapping[str, Any]]:
             entry = json.loads(line)
             if isinstance(entry, dict) and "task" in entry and "round" in entry:
                 yield entry
+
+
+def _file(folder: Path, simulated: bool) -> Path:
+    return folder / (SIMULATED if simulated else FILE)
 
 
 def _plain(event: RoundPlanned) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from release_ray.configuration import check_search, load_settings
 from release_ray.core.errors import InputError
 from release_ray.core.settings import TuneSettings
 from release_ray.events import Listener, Stage, all_of
-from release_ray.measure.devices import expand
+from release_ray.measure.devices import device_kind, expand
 from release_ray.measure.hosts import Host
 from release_ray.measure.jobs import DeviceSpec
 from release_ray.measure.pool import MeasurePool
@@ -148,11 +148,12 @@ def run_tuning(
         # Left last, so that the next run there begins when nothing of this one is left.
         hosts = cluster.hosts(stack, address)
         devices = expand(settings.devices, hosts, target=settings.target)
-        workdir = stack.enter_context(WorkDir.locked(path))
+        simulated = device_kind(devices[0].kind).simulated
+        workdir = stack.enter_context(WorkDir.locked(path, simulated=simulated))
         listener(Stage(f"loading {network}, {cluster.stage(address)}"))
         scalars = Scalars(workdir.logs)
         stack.callback(scalars.close)
-        rounds = Rounds(workdir.logs, fresh=fresh)
+        rounds = Rounds(workdir.logs, simulated=simulated, fresh=fresh)
         started = _start(stack, network, settings, hosts, devices, address)
         if storage and not workdir.records.exists():
             restore(storage, workdir.path)

@@ -39,8 +39,10 @@ class Identity:
 class WorkDir:
     """One directory, in which one network is tuned for one target."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, simulated: bool = False) -> None:
+        """`simulated`: for runs on simulated devices, which learn apart from real ones."""
         self.path = path
+        self._simulated = simulated
 
     @classmethod
     def existing(cls, path: Path) -> WorkDir:
@@ -51,21 +53,23 @@ class WorkDir:
 
     @classmethod
     @contextmanager
-    def locked(cls, path: Path, identity: Identity | None = None) -> Iterator[WorkDir]:
+    def locked(
+        cls, path: Path, identity: Identity | None = None, *, simulated: bool = False
+    ) -> Iterator[WorkDir]:
         """The work dir at `path`, made if need be, for one run alone until the block is left.
 
         Without an identity `claim` must follow before anything is put there. Raises `InputError`
         where another run is going on there (with its pid) and where it cannot be written, and as
         `claim` does.
         """
-        with _explained(path):
+        with explained(path):
             require_folder(path, "choose another --work-dir")
             path.mkdir(parents=True, exist_ok=True)
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             _take(lock, path)
-            workdir = cls(path)
-            with _explained(path):
+            workdir = cls(path, simulated=simulated)
+            with explained(path):
                 # Its own folders alone: another work dir may lie inside this one.
                 for folder in (path, workdir.checkpoints, workdir.logs):
                     for leftover in folder.glob(f"{TEMPORARY}*"):
@@ -112,7 +116,8 @@ class WorkDir:
     @property
     def checkpoints(self) -> Path:
         """What the agent and the cost model have learnt."""
-        return self.path / "checkpoints"
+        folder = self.path / "checkpoints"
+        return folder / "simulated" if self._simulated else folder
 
     @property
     def logs(self) -> Path:
@@ -150,7 +155,7 @@ class WorkDir:
 
         The records stay; a run that begins `fresh` does not see them (`release_ray.records`).
         """
-        with _explained(self.checkpoints):
+        with explained(self.checkpoints):
             shutil.rmtree(self.checkpoints, ignore_errors=True)
             self.checkpoints.mkdir()
 
@@ -160,7 +165,7 @@ class WorkDir:
 
         So that a run which is killed meanwhile leaves the old ones, or none, but no broken ones.
         """
-        with _explained(self.checkpoints):
+        with explained(self.checkpoints):
             scratch = Path(tempfile.mkdtemp(dir=self.path, prefix=SCRATCH))
             old, new = scratch / "old", scratch / "new"
             try:
@@ -188,9 +193,9 @@ class WorkDir:
             )
         else:
             write_atomic(file, json.dumps(asdict(identity), indent=1) + "\n")
-        with _explained(self.path):
+        with explained(self.path):
             for folder in (self.checkpoints, self.logs):
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
 
 
 def require_file(path: Path) -> None:
@@ -211,7 +216,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     Raises `InputError` where it cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
-    with _explained(path):
+    with explained(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -236,7 +241,7 @@ def _take(lock: int, path: Path) -> None:
             f"{path} is in use by the run with pid {holder}: wait for it, or choose another "
             "--work-dir"
         ) from None
-    with _explained(path):
+    with explained(path):
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
 
@@ -251,7 +256,8 @@ def _told_apart(owner: Identity, other: Identity) -> str:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
+    """Turns what the system says of a path that cannot be written into an `InputError`."""
     try:
         yield
     except OSError as error:

@@ -60,7 +60,7 @@ class _Progress(Console):
 
 def console() -> Console:
     """Where progress and logs go: stderr. Stdout carries results alone."""
-    return _Progress(stderr=True)
+    return _Progress(stderr=True, markup=False)
 
 
 def level(verbose: int, quiet: bool) -> int:
@@ -80,8 +80,9 @@ def level(verbose: int, quiet: bool) -> int:
 
 def results() -> Console:
     """Where results go: stdout, wide enough for a table where it is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=140)
+    # What a failure says may look like markup.
+    console = Console(markup=False)
+    return console if console.is_terminal else Console(width=140, markup=False)
 
 
 def examples(*lines: str) -> str:

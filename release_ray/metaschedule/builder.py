@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util import ActorPool
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 
 from release_ray import cluster, tvm_setup
+from release_ray.core.errors import WorkFailed
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.actors import BuilderActor, packed
 from release_ray.measure.devices import expand
@@ -23,6 +24,9 @@ from release_ray.measure.kernels import job_of
 from release_ray.measure.placement import on_node, spread_builders
 from release_ray.metaschedule.connection import closed_with, connected
 from release_ray.targets import back_end
+
+_ATTEMPTS = 2
+"""So many builders are asked for a candidate: that one is lost says little of what it built."""
 
 
 @derived_object
@@ -56,6 +60,7 @@ class RayBuilder(PyBuilder):
         self._count = builders
         self._address = address
         self._settings = MeasureSettings(build_timeout_s=timeout_sec)
+        self._kind = ""
         self._actors: list[Any] = []
         self._stack = closed_with(self)
 
@@ -63,8 +68,10 @@ class RayBuilder(PyBuilder):
         """A result for each input, in their order."""
         if not len(build_inputs):
             return []
-        if not self._actors:
-            self._start(str(back_end(build_inputs[0].target)))
+        kind = back_end(build_inputs[0].target)
+        if not self._actors or kind != self._kind:
+            self.close()
+            self._start(kind)
         jobs = [
             packed(job_of(number, given.mod, given.target, self._settings))
             for number, given in enumerate(build_inputs)
@@ -77,33 +84,50 @@ class RayBuilder(PyBuilder):
         self._stack.close()
 
     def _start(self, target_kind: str) -> None:
-        hosts = cluster.hosts(self._stack, self._address)
+        hosts = cluster.hosts(self._stack, self._address, connected)
         self._stack.enter_context(connected(self._address))
+        self._kind = target_kind
         devices = expand(self._devices, hosts, target=target_kind)
         actor: Any = ray.remote(BuilderActor)
         for node in spread_builders(hosts, devices, self._count):
-            made = actor.options(num_cpus=0, max_restarts=-1, **on_node(node)).remote(
+            made = actor.options(num_cpus=0, **on_node(node)).remote(
                 devices, self._settings, target_kind
             )
             self._stack.callback(ray.kill, made)
             self._actors.append(made)
 
     def _replies(self, jobs: Sequence[bytes]) -> list[Any]:
-        """What the actors say, or why one says nothing."""
-        pool = ActorPool(self._actors)
-        for job in jobs:
-            pool.submit(lambda actor, job: actor.build.remote(job), job)
-        replies: list[Any] = []
-        while pool.has_next():
+        """What the actors say of each job, or what became of the last actor that was asked.
+
+        An actor that says nothing, as when its node is lost, is asked no more; another one is.
+        """
+        replies: list[Any] = [None] * len(jobs)
+        waiting = deque(range(len(jobs)))
+        idle = list(self._actors)
+        asked: dict[Any, tuple[int, Any]] = {}
+        attempts: Counter[int] = Counter()
+        while waiting and idle or asked:
+            while waiting and idle:
+                number, actor = waiting.popleft(), idle.pop()
+                attempts[number] += 1
+                asked[actor.build.remote(jobs[number])] = number, actor
+            (answered,), _ = ray.wait(list(asked))
+            number, actor = asked.pop(answered)
             try:
-                replies.append(pool.get_next())
+                replies[number] = ray.get(answered)
+                idle.append(actor)
             except RayError as error:
-                replies.append(error)
+                replies[number] = error
+                self._actors.remove(actor)
+                if attempts[number] < _ATTEMPTS:
+                    waiting.append(number)
+        for number in waiting:
+            replies[number] = replies[number] or WorkFailed("all builders are lost")
         return replies
 
 
 def _result(reply: Any) -> BuilderResult:
-    if isinstance(reply, RayError):
+    if isinstance(reply, Exception):
         return BuilderResult(None, f"RayBuilder: {reply}")
     report, packed_artifact = reply
     if not packed_artifact:

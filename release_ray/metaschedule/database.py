@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import weakref
 from pathlib import Path
 
 from tvm.ir import IRModule
@@ -12,7 +12,13 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, PyDatabase, TuningRec
 
 from release_ray import tvm_setup
 from release_ray.core.errors import InputError
-from release_ray.database import RECORDS, WORKLOADS, latency_of, repair_database
+from release_ray.database import (
+    RECORDS,
+    WORKLOADS,
+    latency_of,
+    lock_database,
+    repair_database,
+)
 from release_ray.workdir import require_folder
 
 
@@ -25,14 +31,16 @@ class ReleaseDatabase(PyDatabase):
     of their names. Two programs cannot write into one database. Failed candidates, which
     MetaSchedule records as 1e10 s, are kept but are nobody's best.
 
-    The folder may be a work dir of `release-ray tune`, whose best schedules are then found.
+    The folder may be a work dir of `release-ray tune`, whose best schedules are then found. Commit
+    into another: the next `tune` there replaces both files.
     """
 
     def __init__(self, directory: str | Path) -> None:
         """Opens a folder's database, or makes it.
 
         Raises:
-            InputError: another program has it open, or it cannot be read or written.
+            InputError: another program has it open, half of it is missing, or it cannot be read
+                or written.
         """
         super().__init__()
         # Else what reads the records waits 20 s for intrinsics of other back ends.
@@ -42,15 +50,17 @@ class ReleaseDatabase(PyDatabase):
         files = [folder / WORKLOADS, folder / RECORDS]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder)
-            for file in files:
-                file.touch()
+            self._unlock = weakref.finalize(self, os.close, lock_database(folder))
+            try:
+                self._stock = _opened(folder, *files)
+            except BaseException:
+                # Whoever has the traceback has this too, and would keep the lock with it.
+                self.close()
+                raise
         except OSError as error:
             raise InputError(
                 f"database {str(directory)!r} cannot be written ({error.strerror}): name another"
             ) from None
-        repair_database(folder)
-        self._stock = JSONDatabase(*map(str, files), allow_missing=False)
 
     def has_workload(self, mod: IRModule) -> bool:
         """Whether it was committed."""
@@ -78,19 +88,16 @@ class ReleaseDatabase(PyDatabase):
 
     def close(self) -> None:
         """Lets other programs have the files. Nothing is to be committed afterwards."""
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
+        self._unlock()
 
 
-def _locked(folder: Path) -> int | None:
-    """A lock that the system takes back when the process ends, however it does."""
-    lock = os.open(folder / ".database.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
+def _opened(folder: Path, workloads: Path, records: Path) -> JSONDatabase:
+    if records.exists() and records.stat().st_size and not workloads.exists():
         raise InputError(
-            f"database {str(folder)!r} is open elsewhere: name another, or wait"
-        ) from None
-    return lock
+            f"database {str(folder)!r} has records, but {WORKLOADS}, which says of what, is gone: "
+            "put it back, or name another"
+        )
+    for file in (workloads, records):
+        file.touch()
+    repair_database(folder)
+    return JSONDatabase(str(workloads), str(records), allow_missing=False)

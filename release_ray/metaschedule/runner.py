@@ -58,14 +58,17 @@ class RayRunner(PyRunner):
         self._settings = measure or MeasureSettings()
         self._address = address
         self._stack = closed_with(self)
+        self._device_type = ""
         self._measuring: _Measuring | None = None
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
         """A future for each input; all are on their way when it returns."""
         if not len(runner_inputs):
             return []
-        if self._measuring is None:
-            self._measuring = self._start(str(runner_inputs[0].device_type))
+        device_type = str(runner_inputs[0].device_type)
+        if self._measuring is None or device_type != self._device_type:
+            self.close()
+            self._measuring = self._start(device_type)
         artifacts = [_artifact(given) for given in runner_inputs]
         return [RayRunnerFuture(sent) for sent in self._measuring.submit(artifacts, self._settings)]
 
@@ -75,11 +78,14 @@ class RayRunner(PyRunner):
         self._stack.close()
 
     def _start(self, device_type: str) -> _Measuring:
-        hosts = cluster.hosts(self._stack, self._address)
+        hosts = cluster.hosts(self._stack, self._address, connected)
         self._stack.enter_context(connected(self._address))
         devices = expand(self._devices, hosts, target=device_type)
+        self._device_type = device_type
+        # As `tune` names a target of this processor: it is to share a pool with this.
+        kind = tvm_setup.host_back_end() if device_type == "llvm" else device_type
         # What comes is built, so the pool needs no builders.
-        pool = MeasurePool.start(devices, 0, self._settings, device_type, hosts)
+        pool = MeasurePool.start(devices, 0, self._settings, kind, hosts)
         self._stack.callback(pool.shutdown)
         pool.ready()
         measuring = _Measuring(pool)
@@ -132,23 +138,23 @@ class _Measuring:
         self._give_up(WorkFailed("RayRunner was closed before this was measured"))
 
     def _receive(self) -> None:
-        while not self._closing:
-            try:
-                outcomes = self._pool.wait(_POLL_S)
-            except Exception as error:
-                self._give_up(error)
-                return
-            with self._lock:
-                # An interrupted submit leaves jobs that nobody waits for.
-                known = [done for done in outcomes if done.job_id in self._waiting]
-                arrived = [(self._waiting.pop(done.job_id), done) for done in known]
-                idle = not self._waiting
-                if idle:
-                    self._pool.come_back()
-                for future, outcome in arrived:
-                    future.set_result(outcome)
-                if idle:
-                    return
+        try:
+            while not self._closing and self._take_in():
+                pass
+        except Exception as error:
+            self._give_up(error)
+
+    def _take_in(self) -> bool:
+        """Hands over what has come; says whether there is more on its way."""
+        outcomes = self._pool.wait(_POLL_S)
+        with self._lock:
+            # An interrupted submit leaves jobs that nobody waits for.
+            known = [done for done in outcomes if done.job_id in self._waiting]
+            if len(known) == len(self._waiting):
+                self._pool.come_back()
+            for done in known:
+                self._waiting.pop(done.job_id).set_result(done)
+            return bool(self._waiting)
 
     def _give_up(self, reason: Exception) -> None:
         with self._lock:

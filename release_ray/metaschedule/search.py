@@ -28,6 +28,7 @@ from release_ray.database import latency_of
 from release_ray.metaschedule.connection import closed_with, connected
 from release_ray.planner import Candidate, Observation, TaskPlanner
 from release_ray.sketches import Sketches, plain
+from release_ray.targets import target_json
 from release_ray.tasks import Task, flops_of
 
 _RECALLED = 256
@@ -205,6 +206,9 @@ class _TaskUnderWay:
         self._planner.absorb(one for one in seen if one is not None)
 
     def _seen(self, record: TuningRecord) -> Observation | None:
+        own = self._planner.task.workload.target_json
+        if record.target is not None and target_json(record.target) != own:
+            return None
         try:
             sketch, decisions = self._planner.sketches.recognise(plain(record.trace.as_json()))
         except ValueError:

@@ -68,32 +68,46 @@ class History:
         A candidate stands as its newest record says, so a retry replaces what was before, and one
         that failed since is out. Canaries and lost devices say nothing of a candidate.
 
-        The finalists are in the order of the last finals, which compare them fairly, if all of
-        them were in these.
+        The finalists are in the order of the last finals, which compare them fairly, unless one
+        of them was found since.
         """
-        finals = self.finals(workload, target)
-        fastest = self._fastest(workload, target, max(count, FINALISTS), finals)
-        near = _near(fastest)
-        measured_s = [finals.get((record.sketch, record.decisions)) for record in near]
-        if None not in measured_s:
-            order = sorted(range(len(near)), key=lambda i: measured_s[i] or inf)
-            fastest[: len(near)] = [near[i] for i in order]
-        return fastest[:count]
+        standing, finals_s = self._standing(workload, target, max(count, FINALISTS))
+        if finals_s is not None:
+            order = sorted(finals_s, key=lambda record: finals_s[record])
+            standing = [*order, *(record for record in standing if record not in finals_s)]
+        return standing[:count]
 
     def finalists(self, workload: str, target: str) -> list[Record]:
         """Candidates of a task of which any may be the best: the fastest, and those close to it."""
-        finals = self.finals(workload, target)
-        return _near(self._fastest(workload, target, FINALISTS, finals))
+        return _near(self._standing(workload, target, FINALISTS)[0])
 
-    def _fastest(self, workload: str, target: str, count: int, finals: Finals) -> list[Record]:
-        """Candidates that stand, by their latency in the search."""
-        out = [key for key, final_s in finals.items() if final_s is None]
+    def _standing(
+        self, workload: str, target: str, count: int
+    ) -> tuple[list[Record], dict[Record, float] | None]:
+        """Candidates that stand, by their latency in the search; and the finalists' in the finals.
+
+        The second is None where the finals do not compare those of now: one was found since, or an
+        interrupt came first. Who moved up because another dropped out was never invited, and is
+        left out of it.
+        """
+        finals = self.finals(workload, target)
+        out = [candidate for candidate, seconds in finals.items() if seconds is None]
+        fastest = self._fastest(workload, target, count + len(out))
+        standing = [record for record in fastest if record.candidate not in out]
+        invited, near = _near(fastest), _near(standing)
+        absent = [record for record in near if record.candidate not in finals]
+        if any(record in invited for record in absent):
+            return standing, None
+        times_s = ((record, finals.get(record.candidate)) for record in near)
+        return standing, {record: seconds for record, seconds in times_s if seconds is not None}
+
+    def _fastest(self, workload: str, target: str, count: int) -> list[Record]:
+        """Candidates by their latency in the search, whatever the finals said."""
         newest = (
             sa.select(sa.func.max(RECORDS.c.id))
             .where(self.visible)
             .where(RECORDS.c.purpose.not_in([Purpose.CANARY, Purpose.REMEASURE]))
             .where(RECORDS.c.status != Status.DEVICE_LOST)
-            .where(sa.tuple_(RECORDS.c.sketch, RECORDS.c.decisions).not_in(out))
             .group_by(*(RECORDS.c[name] for name in CANDIDATE))
         )
         return self._read(
@@ -107,7 +121,7 @@ class History:
         """What the last finals of a task gave: (sketch, decisions) to seconds; None for a failure.
 
         Of a candidate's passes the fastest counts, for noise only adds. These latencies are with
-        cold caches: they compare with each other alone.
+        cold caches: they compare with each other alone. A failure in earlier finals stays one.
         """
         rows = self._read(
             self._select(workload, target)
@@ -117,14 +131,11 @@ class History:
         )
         finals: dict[tuple[int, str], float | None] = {}
         for row in rows:
-            if row.run_id != rows[-1].run_id:
-                continue
-            key = (row.sketch, row.decisions)
-            before_s = finals.get(key, inf)
-            if before_s is None or row.latency_s is None:
-                finals[key] = None
-            else:
-                finals[key] = min(before_s, row.latency_s)
+            before_s = finals.get(row.candidate, inf)
+            if row.latency_s is None or before_s is None:
+                finals[row.candidate] = None
+            elif row.run_id == rows[-1].run_id:
+                finals[row.candidate] = min(before_s, row.latency_s)
         return finals
 
     def untuned_won(self, workload: str, target: str) -> bool:
@@ -132,13 +143,11 @@ class History:
 
         Only against all finalists of now: what was found since, or not measured to the end, counts.
         """
-        finals = self.finals(workload, target)
-        untuned_s = finals.get(UNTUNED)
+        untuned_s = self.finals(workload, target).get(UNTUNED)
         if untuned_s is None:
             return False
-        near = _near(self._fastest(workload, target, FINALISTS, finals))
-        measured_s = [finals.get((record.sketch, record.decisions)) for record in near]
-        return bool(near) and all(s is not None and untuned_s <= s for s in measured_s)
+        _, finals_s = self._standing(workload, target, FINALISTS)
+        return bool(finals_s) and all(untuned_s <= seconds for seconds in finals_s.values())
 
     def best_of_each_task(self, count: int = 1) -> list[Record]:
         """`best` of every task that has records, task after task."""

@@ -53,6 +53,11 @@ class Record:
         if self.bound_s is not None and self.status is not Status.SLOW:
             raise ValueError(f"a lower bound with the status {self.status}")
 
+    @property
+    def candidate(self) -> tuple[int, str]:
+        """Sketch and decisions: which candidate of its task it is of."""
+        return self.sketch, self.decisions
+
 
 COLUMNS = tuple(field.name for field in fields(Record) if field.name != "id")
 

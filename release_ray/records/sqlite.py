@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -76,9 +79,8 @@ def connect(path: Path) -> sa.Connection:
     """
 
     def opened() -> sqlite3.Connection:
-        return sqlite3.connect(
-            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
+        readable_alone = path.exists() and not os.access(path.parent, os.W_OK)
+        return _copied(path) if readable_alone else _connected(path)
 
     engine = sa.create_engine("sqlite://", creator=opened, poolclass=StaticPool)
 
@@ -87,6 +89,25 @@ def connect(path: Path) -> sa.Connection:
         connection.exec_driver_sql("BEGIN")
 
     return engine.connect()
+
+
+def _connected(path: Path | str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
+
+
+def _copied(path: Path) -> sqlite3.Connection:
+    """The records in memory, to be read: SQLite reads no log where it cannot write beside it."""
+    copy = _connected(":memory:")
+    with tempfile.TemporaryDirectory() as folder:
+        for file in (path, path.with_name(f"{path.name}-wal")):
+            if file.exists():
+                shutil.copyfile(file, Path(folder, file.name))
+        with closing(_connected(Path(folder, path.name))) as source:
+            source.backup(copy)
+    copy.execute("PRAGMA query_only = ON")
+    return copy
 
 
 def prepare(path: Path, connection: sa.Connection, *, create: bool) -> None:

@@ -140,20 +140,24 @@ class Records:
     ) -> int:
         """Deletes records for good, and returns how many.
 
-        `superseded` are those that a fresh run has hidden, `failures` those without a
-        measurement; `keep_best` leaves that many candidates a task. What is deleted no longer
+        `superseded` are those that a fresh run has hidden, `failures` those of candidates without
+        any measurement; `keep_best` leaves that many candidates a task. What is deleted no longer
         counts as a trial, and may be measured again.
         """
         histories = [self.history(simulated=simulated) for simulated in (False, True)]
         visible = sa.or_(*(history.visible for history in histories))
         doomed = []
+        candidate = sa.tuple_(*(RECORDS.c[name] for name in CANDIDATE))
         if superseded:
             doomed.append(sa.not_(visible))
         if failures:
-            doomed.append(RECORDS.c.status.not_in([Status.OK, Status.SLOW]))
+            # Of one that was measured too, the failure is why it is not the best.
+            was_measured = RECORDS.c.status.in_([Status.OK, Status.SLOW])
+            told = sa.select(*(RECORDS.c[name] for name in CANDIDATE)).where(was_measured)
+            untold = sa.or_(RECORDS.c.status == Status.DEVICE_LOST, candidate.not_in(told))
+            doomed.append(sa.and_(sa.not_(was_measured), untold))
         if keep_best is not None:
             kept = [r for h in histories for r in h.best_of_each_task(keep_best)]
-            candidate = sa.tuple_(*(RECORDS.c[name] for name in CANDIDATE))
             of_kept = [tuple(getattr(record, name) for name in CANDIDATE) for record in kept]
             # Canaries, and operators untuned, are no candidates.
             candidates = sa.and_(visible, RECORDS.c.purpose != Purpose.CANARY)

@@ -31,7 +31,8 @@ def facts_of(workdir: WorkDir) -> dict[str, Any]:
     with Records.open(workdir.records, create=False) as records:
         # Real and made-up latencies never mix: `result.json` is of the last run.
         runs = records.everything().runs()
-        history = records.history(simulated=bool(runs) and runs[-1].simulated)
+        simulated = bool(runs) and runs[-1].simulated
+        history = records.history(simulated=simulated)
         rows, active_s = history.all(), history.seconds()
     searched = [row for row in rows if row.purpose in _SEARCHED]
     return {
@@ -51,7 +52,7 @@ def facts_of(workdir: WorkDir) -> dict[str, Any]:
         "failures": {str(status): count for status, count in result.failures.items()},
         "messages": _messages(searched),
         "tasks": _tasks(result, searched),
-        "rounds": _rounds(workdir),
+        "rounds": _rounds(workdir, simulated),
         "devices": _devices(rows, active_s, result.wall_s),
         "versions": result.versions,
     }
@@ -94,9 +95,10 @@ def _messages(rows: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def _rounds(workdir: WorkDir) -> dict[str, list[Mapping[str, Any]]]:
+def _rounds(workdir: WorkDir, simulated: bool) -> dict[str, list[Mapping[str, Any]]]:
     """The rounds of each task in which a policy proposed something, in order."""
-    newest = {(entry["task"], entry["round"]): entry for entry in read_rounds(workdir.logs)}
+    entries = read_rounds(workdir.logs, simulated=simulated)
+    newest = {(entry["task"], entry["round"]): entry for entry in entries}
     rounds: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for (task, _), entry in sorted(newest.items()):
         if "map" in entry:

@@ -76,6 +76,8 @@ def test_an_onnx_file_from_end_to_end(small_network, image, tmp_path):
     )
     program = run(
         *("tune", "small.onnx", "--trials", 16, "--policy", "random", "--sampler", "greedy"),
+        # Another target than the commands below would take by themselves.
+        *("--devices", "cpu:1x2"),
         cwd=tmp_path,
     )
     assert program.ends() == 0, program.err

@@ -1,6 +1,11 @@
 """What is found to be wrong with a set-up."""
 
+import errno
+import os
+import subprocess
+import sys
 from collections import namedtuple
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +55,22 @@ def test_cores_that_change_their_clock(tmp_path, governors, level):
     assert ("schedutil" in found.message) == (level == "warning")
 
 
+def test_a_core_that_is_offline_says_nothing_of_its_clock(tmp_path, monkeypatch):
+    for core in (0, 1):
+        folder = tmp_path / f"cpu{core}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text("performance\n")
+    read = Path.read_text
+
+    def busy(path):
+        if "cpu1" in path.parts:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_text", busy)
+    assert doctor._frequency(tmp_path) == ("ok", "frequency", "governor performance")
+
+
 def test_a_loaded_host(monkeypatch):
     monkeypatch.setattr(doctor.os, "getloadavg", lambda: (1e3, 0.0, 0.0))
     assert doctor._load().level == "warning"
@@ -72,6 +93,18 @@ def test_a_foreign_package_of_the_same_name(monkeypatch, tmp_path):
     (found,) = doctor._rooms()
     assert (found.level, found.subject) == ("error", "envs")
     assert str(tmp_path) in found.message
+
+
+def test_foreign_packages_are_named_though_nothing_else_works_with_them(tmp_path):
+    for name in ("envs", "policies", "samplers"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('of somebody else')")
+    program = [sys.executable, "-m", "release_ray", "doctor"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    for name in ("envs", "policies", "samplers"):
+        assert f"ERROR    {name}: is another package's ({tmp_path / name}" in ended.stdout
 
 
 def test_the_wrong_pair_of_packages_is_an_error_and_no_kernel_is_tried(monkeypatch):

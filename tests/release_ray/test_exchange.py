@@ -13,6 +13,7 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase
 from release_ray import database, targets, tasks
 from release_ray.core.errors import InputError
 from release_ray.core.statuses import Purpose, Status
+from release_ray.database import RECORDS, WORKLOADS
 from release_ray.deploy import choose_winners
 from release_ray.exchange import export_database, import_database
 from release_ray.measure.process import Raised
@@ -277,6 +278,32 @@ def test_a_file_where_the_database_is_to_go(tuned, tmp_path):
     with pytest.raises(InputError, match="out is not a folder: name another with -o"):
         export_database(tuned, tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_nothing_measured_is_no_database(tmp_path, network_tasks):
+    empty = make_work_dir(tmp_path / "empty", network_tasks)
+    with pytest.raises(InputError, match="holds no real measurement of this network: tune it"):
+        export_database(empty, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_database_that_holds_more_than_an_export_is_not_replaced(tuned, tmp_path, network_tasks):
+    out = tmp_path / "out"
+    assert export_database(tuned, out) == export_database(tuned, out) == 2
+    files = [out / name for name in (WORKLOADS, RECORDS)]
+    exported = [file.read_text() for file in files]
+    lines = exported[1].splitlines(keepends=True)
+    other = make_work_dir(tmp_path / "other", network_tasks[1:])
+    import_database(other, out)
+    for records, work_dir in (
+        ("".join([*lines, lines[0]]), tuned),  # a candidate more of one operator
+        (exported[1] + "torn", tuned),
+        (exported[1], other),  # an operator more
+    ):
+        files[1].write_text(records)
+        with pytest.raises(InputError, match="was not exported from here: name another with -o"):
+            export_database(work_dir, out)
+        assert [file.read_text() for file in files] == [exported[0], records]
 
 
 def test_a_moved_work_dir_still_exports(tuned, tmp_path):

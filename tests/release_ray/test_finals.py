@@ -132,6 +132,33 @@ def test_one_that_crashes_in_the_finals_is_out(hold):
     assert [r.message for r in records if r.status is Status.CRASH] == ["killed by SIGSEGV"]
 
 
+SEARCHED = {1: 1.00e-3, 2: 1.01e-3, 3: 1.02e-3, 4: 1.03e-3, 5: 1.04e-3, 6: 1.05e-3}
+
+
+def test_who_moves_up_for_one_that_drops_out_comes_after_those_in_the_finals(hold):
+    cold = {1: None, 2: 5e-3, 3: 4e-3, 4: 3e-3, 5: 2e-3}
+    pool, order, _ = hold(SEARCHED, cold)
+    assert decisions_of(6) not in {job.decisions for job in pool.jobs}
+    assert order == [5, 4, 3, 2, 6]
+    # With a next call it has its chance.
+    _, order, _ = hold({}, {**cold, 6: 1e-3})
+    assert order == [6, 5, 4, 3, 2]
+
+
+def test_one_that_failed_in_earlier_finals_stays_out(hold):
+    cold = {1: None, 2: 5e-3, 3: 4e-3}
+    hold({1: 1e-3, 2: 1.1e-3, 3: 1.15e-3}, cold)
+    again, order, _ = hold({4: 0.9e-3}, {**cold, 4: 3e-3})
+    assert decisions_of(1) not in {job.decisions for job in again.jobs}
+    assert order == [4, 3, 2]
+
+
+def test_untuned_wins_though_a_finalist_drops_out(hold):
+    cold = {0: 1e-3, 1: None, 2: 5e-3, 3: 4e-3, 4: 3e-3, 5: 2e-3}
+    hold(SEARCHED, cold, untuned_s=1e-3)
+    assert hold.untuned_won
+
+
 def test_one_that_cannot_be_replayed_is_left_out(hold):
     pool, order, records = hold({99: 1e-3, 2: 1.1e-3, 3: 1.15e-3}, {2: 3e-3, 3: 2e-3})
     assert "this TVM does not make its schedule" in {record.message for record in records}
@@ -148,7 +175,7 @@ def test_the_operator_untuned_takes_part_where_it_is_about_as_fast(hold):
     assert all(job.settings.flush_cache for job in pool.jobs)
     assert hold.untuned_won
     assert order == [1, 2]
-    untuned = [r for r in records if (r.sketch, r.decisions) == UNTUNED]
+    untuned = [r for r in records if r.candidate == UNTUNED]
     assert {(r.purpose, r.policy, r.latency_s) for r in untuned} == {(Purpose.REMEASURE, "", 2e-3)}
 
 

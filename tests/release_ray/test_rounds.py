@@ -44,4 +44,13 @@ def test_torn_lines_are_left_out_and_a_file_that_cannot_be_written_stops_nothing
     with (tmp_path / FILE).open("a") as file:
         file.write('[1]\n{"task": "conv", "rou')
     assert [entry["round"] for entry in read_rounds(tmp_path)] == [0]
+    Rounds(tmp_path)(planned(1))
+    assert [entry["round"] for entry in read_rounds(tmp_path)] == [0, 1]
     Rounds(tmp_path / "missing")(planned(0))
+
+
+def test_simulated_rounds_are_apart(tmp_path):
+    Rounds(tmp_path)(planned(0))
+    Rounds(tmp_path, simulated=True, fresh=True)(planned(7))
+    assert [entry["round"] for entry in read_rounds(tmp_path)] == [0]
+    assert [entry["round"] for entry in read_rounds(tmp_path, simulated=True)] == [7]

@@ -118,6 +118,18 @@ def test_no_work_dir(tmp_path: Path) -> None:
         WorkDir.existing(tmp_path)
 
 
+def test_simulated_runs_learn_apart(tmp_path: Path) -> None:
+    with WorkDir.locked(tmp_path, RESNET) as workdir, workdir.new_checkpoints() as folder:
+        (folder / "real").touch()
+    with WorkDir.locked(tmp_path, RESNET, simulated=True) as workdir:
+        with workdir.new_checkpoints() as folder:
+            (folder / "made up").touch()
+        assert [path.name for path in workdir.checkpoints.iterdir()] == ["made up"]
+        workdir.forget_learning()
+        assert not list(workdir.checkpoints.iterdir())
+    assert (tmp_path / "checkpoints" / "real").exists()
+
+
 def test_new_checkpoints_take_the_place_of_the_old_ones(tmp_path: Path) -> None:
     with WorkDir.locked(tmp_path, RESNET) as workdir:
         (workdir.checkpoints / "kept").write_text("1")

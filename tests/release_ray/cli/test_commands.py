@@ -241,6 +241,16 @@ def test_records_show(capfd, measured):
     assert "conv" not in out
 
 
+@pytest.mark.parametrize("message", ["no such [register]", "[/dev/shm] is full", "[red]"])
+def test_what_failures_say_is_shown_as_it_is(capfd, measured, message):
+    with Records.open(WorkDir.existing(measured).records, create=False) as records:
+        failure = records.history(simulated=False).all()[-1]
+        records.extend([replace(failure, id=None, message=message)] * 3)
+    status, out, err = run(capfd, "records", "show", "--work-dir", measured)
+    assert (status, err) == (0, "")
+    assert f"build_error: {message}" in out
+
+
 def test_records_show_tells_the_search_s_best_as_the_result_does(capfd, measured):
     with Records.open(WorkDir.existing(measured).records, create=False) as records:
         trial = records.history(simulated=False).all()[1]

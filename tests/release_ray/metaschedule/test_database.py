@@ -1,7 +1,9 @@
 """MetaSchedule's database as this program keeps it."""
 
+import errno
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 from release_ray.core.errors import InputError
-from release_ray.database import RECORDS, WORKLOADS
+from release_ray.database import RECORDS, WORKLOADS, write_database
 from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseDatabase
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 1})
@@ -105,8 +107,68 @@ def test_two_cannot_write_into_one(tmp_path, conv):
     first = ReleaseDatabase(tmp_path)
     with pytest.raises(InputError, match="open elsewhere"):
         ReleaseDatabase(tmp_path)
+    with pytest.raises(InputError, match="open elsewhere"):
+        write_database(tmp_path, [])
     first.close()
     commit(ReleaseDatabase(tmp_path), conv, 1e-3)
+    # It ended with the last name of it.
+    write_database(tmp_path, [])
+    assert len(ReleaseDatabase(tmp_path)) == 0
+
+
+def test_what_is_repaired_twice_is_kept_twice(tmp_path, conv):
+    for turn in (1, 2):
+        database = ReleaseDatabase(tmp_path)
+        commit(database, conv, turn * 1e-3)
+        database.close()
+        with (tmp_path / RECORDS).open("a") as file:
+            file.write(f"torn {turn}")
+    ReleaseDatabase(tmp_path).close()
+    for turn, suffix in ((1, ".damaged"), (2, ".damaged.2")):
+        kept = (tmp_path / f"{RECORDS}{suffix}").read_text()
+        assert kept.endswith(f"torn {turn}") and len(kept.splitlines()) == turn + 1
+
+
+def test_a_repair_for_which_there_is_no_room_changes_nothing(tmp_path, conv, monkeypatch):
+    database = ReleaseDatabase(tmp_path)
+    commit(database, conv, 1e-3)
+    database.close()
+    with (tmp_path / RECORDS).open("a") as file:
+        file.write("torn")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(_file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        ReleaseDatabase(tmp_path)
+    monkeypatch.undo()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert len(ReleaseDatabase(tmp_path)) == 1
+
+
+def test_a_last_line_without_its_end_stays_a_line(tmp_path, conv):
+    database = ReleaseDatabase(tmp_path)
+    commit(database, conv, 1e-3)
+    database.close()
+    text = (tmp_path / RECORDS).read_text()
+    (tmp_path / RECORDS).write_text(text.rstrip("\n"))
+    again = ReleaseDatabase(tmp_path)
+    commit(again, conv, 2e-3)
+    again.close()
+    assert latencies(ReleaseDatabase(tmp_path).get_all_tuning_records()) == [1e-3, 2e-3]
+
+
+def test_records_whose_workloads_are_gone_are_not_given_up(tmp_path, conv):
+    database = ReleaseDatabase(tmp_path)
+    commit(database, conv, 1e-3)
+    database.close()
+    (tmp_path / WORKLOADS).rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=f"{WORKLOADS}, which says of what, is gone"):
+        ReleaseDatabase(tmp_path)
+    (tmp_path / "elsewhere").rename(tmp_path / WORKLOADS)
+    assert len(ReleaseDatabase(tmp_path)) == 1
 
 
 def test_a_file_in_its_place_is_refused(tmp_path):

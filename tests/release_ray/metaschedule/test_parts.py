@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 import tvm
 from operators import convolution, dense, task, two_layers
 from tvm.s_tir import Schedule
@@ -81,6 +82,21 @@ def test_what_cannot_be_built_costs_only_itself(builder, operator):
     )
     assert bad.artifact_path is None and bad.error_msg.startswith("RayBuilder: build_error: ")
     assert good.artifact_path and also_good.artifact_path
+
+
+def test_a_lost_builder_costs_no_candidate(ray_local, operator):
+    mine = RayBuilder(builders=2)
+    given = [BuilderInput(operator.module, operator.target)]
+    mine.build(given)
+    for actors_left in (1, 0):
+        ray.kill(mine._actors[0])
+        built = mine.build(given * 4)
+        if actors_left:
+            assert [one.error_msg for one in built] == [None] * 4
+    assert {one.error_msg.partition(":")[0] for one in built} == {"RayBuilder"}
+    # The next build has new ones.
+    assert mine.build(given)[0].artifact_path
+    mine.close()
 
 
 def test_a_runner_times_what_our_builder_and_the_stock_one_leave(
@@ -217,8 +233,12 @@ def test_all_three_in_the_stock_loop(builder, runner, operator, tmp_path):
     assert not any("release_ray-" in name for name in os.listdir(tmp_path))
 
 
-def test_what_a_database_holds_of_a_task_is_known_to_the_search(ray_local):
+@pytest.mark.parametrize("recorded_for", ["its own", "another"])
+def test_what_a_database_holds_of_a_task_is_known_to_the_search(ray_local, recorded_for):
     operator = task(convolution)
+    target = operator.target
+    if recorded_for == "another":
+        target = tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2})
     first = context(operator, ReleaseSearch(policy="genetic", seed=1))
     first.pre_tuning(16, num_trials_per_iter=64)
     database = ms.database.MemoryDatabase()
@@ -226,7 +246,7 @@ def test_what_a_database_holds_of_a_task_is_known_to_the_search(ray_local):
     known = first.generate_measure_candidates()
     for number, candidate in enumerate(known):
         latency_s = 1e10 if number % 4 == 0 else 1e-3 / (1 + number)
-        record = TuningRecord(candidate.sch.trace, workload, [latency_s], operator.target, None)
+        record = TuningRecord(candidate.sch.trace, workload, [latency_s], target, None)
         database.commit_tuning_record(record)
 
     strategy = ReleaseSearch(policy="genetic", seed=1)
@@ -235,6 +255,10 @@ def test_what_a_database_holds_of_a_task_is_known_to_the_search(ray_local):
     proposed = second.generate_measure_candidates()
     decided = [{str(one.sch.trace) for one in candidates} for candidates in (known, proposed)]
     assert len(known) == 16 and proposed
-    assert not decided[0] & decided[1]
     planner = strategy._current._planner
-    assert planner.best_s == pytest.approx(1e-3 / 16)
+    if recorded_for == "another":
+        assert decided[0] == decided[1]
+        assert planner.best_s is None
+    else:
+        assert not decided[0] & decided[1]
+        assert planner.best_s == pytest.approx(1e-3 / 16)

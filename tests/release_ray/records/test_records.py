@@ -295,6 +295,37 @@ def test_prune(path: Path) -> None:
         assert best_of(records) == ["[[2,1]]", "[[3,1]]"]
 
 
+def test_a_failure_of_what_was_measured_too_is_not_pruned(path: Path) -> None:
+    with Records.open(path) as records:
+        run = records.begin_run("tune", "{}")
+        for number in (1, 2):
+            records.append(close(run, number))
+        records.append(replace(final(run, 1, 0.01), status=Status.CRASH, latency_s=None))
+        records.append(final(run, 2, 0.02))
+        lost = replace(close(run, 2), status=Status.DEVICE_LOST, latency_s=None)
+        records.append(lost)
+        records.append(record(run, 3, status=Status.CRASH))
+        before = best_of(records)
+        assert before == ["[[2,1]]"]
+        assert records.prune(failures=True) == 2
+        assert best_of(records) == before
+
+
+def test_records_in_a_folder_that_cannot_be_written_are_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Records.open(path) as writing:
+        run = writing.begin_run("tune", "{}")
+        writing.append(record(run, 1))
+        # What is written lies in the log still.
+        assert path.with_name(f"{path.name}-wal").stat().st_size
+        monkeypatch.setattr(os, "access", lambda folder, mode: False)
+        with Records.open(path, create=False) as records:
+            assert [r.decisions for r in records.everything().all()] == ["[[1,1]]"]
+            with pytest.raises(InputError, match="make it and its folder writable"):
+                records.append(record(run, 2))
+
+
 def test_what_is_no_candidate_survives_a_pruning_to_the_best(path: Path) -> None:
     with Records.open(path) as records:
         run = records.begin_run("tune", "{}")
