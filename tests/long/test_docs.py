@@ -27,8 +27,9 @@ SHORTENED = {
     "release-ray tune model.onnx": FEW,
     "release-ray tune model.onnx --trials-per-task 128": SIMULATED,
     "release-ray tune model.onnx --time-budget 2h": SIMULATED,
-    "release-ray tune model.pt2": FEW,
-    "release-ray tune model.pt2 --trials-per-task 128": SIMULATED,
+    "release-ray tune model.onnx --time-budget 8m": FEW,
+    "release-ray tune net.pt2": FEW,
+    "release-ray tune net.pt2 --trials-per-task 128": SIMULATED,
     "release-ray sweep sweep.yaml": "",
     "PYTHONPATH=. release-ray tune tiny --policy climber:HillClimber"
     " --work-dir tuning/climber": SIMULATED,
@@ -46,6 +47,8 @@ ELSEWHERE = {
     "make tune": "test_wheel.py does its job in a clean environment",
     "make test": "the other half of the suite",
     "export RAY_AUTH_MODE=disabled": "test_jobs.py",
+    "python -m build --wheel": "test_wheel.py",
+    "pip install dist/release_ray-0.1.0-py3-none-any.whl": "test_wheel.py",
     "tensorboard --logdir tuning/sweep/tune": "TensorBoard is no requirement",
 }
 JOBS = ("ray start", "ray job submit", "python scripts/jobs/submit.py", "cat > try.yaml")
@@ -96,6 +99,15 @@ def pages(pytestconfig):
     return {path.name: path for path in (root / "README.md", *sorted((root / "docs").glob("*.md")))}
 
 
+def save_onnx(folder):
+    """`model.onnx` there."""
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
+    image = torch.rand(1, 3, 16, 16)
+    torch.onnx.export(model, (image,), str(folder / "model.onnx"), dynamo=False)
+
+
 def save_programs(page, folder):
     """The page's programs that name their file in the first line."""
     for program in blocks(page, "python"):
@@ -122,11 +134,7 @@ def test_every_command_is_accounted_for(pages):
 
 
 def test_the_readme(pages, tmp_path):
-    import torch
-
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
-    image = torch.rand(1, 3, 16, 16)
-    torch.onnx.export(model, (image,), str(tmp_path / "model.onnx"), dynamo=False)
+    save_onnx(tmp_path)
     (sweep,) = blocks(pages["README.md"], "yaml")
     sweep = sweep.replace("[alexnet, resnet18]", "[tiny]").replace(
         "trials_per_task: 32", "trials: 8"
@@ -162,6 +170,7 @@ def test_the_quick_start_and_the_page(pages, tmp_path):
 def test_a_network_of_ones_own(pages, tmp_path):
     export, predict = blocks(pages["networks.md"], "python")
     run_program(export, tmp_path)
+    save_onnx(tmp_path)
     for command in filter(is_run_here, commands(pages["networks.md"])):
         execute(command, tmp_path)
     assert run_program(predict, tmp_path) == "(1, 10)\n"
@@ -171,6 +180,16 @@ def test_extending(pages, tmp_path):
     save_programs(pages["extending.md"], tmp_path)
     for command in filter(is_run_here, commands(pages["extending.md"])):
         execute(command, tmp_path)
+    checks = [str(path) for path in tmp_path.glob("test_*.py")]
+    assert len(checks) == 2
+    checked = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *checks],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stdout
     for path in tmp_path.glob("*.py"):
         assert len(path.read_text().splitlines()) <= 40, path
 
