@@ -59,6 +59,8 @@ def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasureP
     Finalists are compared with the unscheduled operator on a device, best first. One whose output
     is wrong is recorded as such, and the next is tried. Tasks without any are left out, and so are
     those that are faster untuned.
+
+    Raises `WorkFailed` where no task has one, and none is faster untuned.
     """
     winners = []
     for state in states:
@@ -84,6 +86,8 @@ def choose_winners(states: Sequence[TaskState], journal: Journal, pool: MeasureP
             _log.warning("%s: the best candidate is wrong: %s", state.name, wrong)
             journal.mark_wrong(record, wrong)
             journal.recount(state)
+    if not winners and not any(journal.untuned_won(state.planner.task) for state in states):
+        raise WorkFailed("no candidate of any task could be checked and gave the right output")
     return winners
 
 

@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
 
 from release_ray import database, targets, tasks
-from release_ray.core.errors import InputError
+from release_ray.core.errors import InputError, WorkFailed
 from release_ray.core.statuses import Purpose, Status
 from release_ray.database import RECORDS, WORKLOADS
 from release_ray.deploy import choose_winners
@@ -271,6 +271,12 @@ def test_a_task_of_which_nothing_is_right_is_left_out(tuned, network_tasks, conf
     assert [e.task.name for e in chosen] == [network_tasks[1].name]
     assert states[0].best_s is None and states[0].curve == []
     assert len(judge.checked) <= FINALISTS + 1
+
+
+def test_with_nothing_right_in_any_task_there_is_no_network(tuned, network_tasks, configurations):
+    opinions = {decisions: 1.0 for _, _, decisions, _ in configurations}
+    with pytest.raises(WorkFailed, match="no candidate of any task"):
+        winners(tuned, network_tasks, opinions)
 
 
 def test_a_file_where_the_database_is_to_go(tuned, tmp_path):
