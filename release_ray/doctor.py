@@ -76,14 +76,17 @@ def _rooms() -> list[Finding]:
     findings = []
     for name in _ROOMS:
         spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
+        # One without an __init__.py is nothing but folders.
+        found = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+        where = next(filter(None, found), None)
+        if where is None:
             findings.append(Finding("error", name, "cannot be imported: install release_ray again"))
-        elif Path(spec.origin).resolve().parents[1] != home:
+        elif Path(where).resolve() != home / name / "__init__.py":
             findings.append(
                 Finding(
                     "error",
                     name,
-                    f"is another package's ({spec.origin}): uninstall that one, or use a virtual "
+                    f"is another package's ({where}): uninstall that one, or use a virtual "
                     "environment of its own",
                 )
             )

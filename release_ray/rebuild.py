@@ -119,8 +119,10 @@ def _as_tuned(network: str, settings: TuneSettings, work_dir: Path) -> TuneSetti
     They need not be this machine's. What was chosen stays, and so it does for another network,
     which is to be told from the work dir's own.
     """
+    if settings.target != TuneSettings().target:
+        return settings
     owner = WorkDir.existing(work_dir).identity
-    if settings.target != TuneSettings().target or owner.network != Path(network).stem:
+    if owner.network != Path(network).stem:
         return settings
     changed = {"target": owner.target}
     cores = json.loads(owner.target).get("num-cores", 1)

@@ -147,7 +147,7 @@ class History:
         if untuned_s is None:
             return False
         _, finals_s = self._standing(workload, target, FINALISTS)
-        return bool(finals_s) and all(untuned_s <= seconds for seconds in finals_s.values())
+        return bool(finals_s and untuned_s <= min(finals_s.values()))
 
     def best_of_each_task(self, count: int = 1) -> list[Record]:
         """`best` of every task that has records, task after task."""

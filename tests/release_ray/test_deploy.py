@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from release_ray import deploy
+from release_ray.core.errors import WorkFailed
 from release_ray.database import Entry
 from release_ray.deploy import Deployment, choose_winners
 from release_ray.measure.process import Dead
@@ -69,7 +70,8 @@ def test_a_wrong_one_is_recorded_as_wrong_and_the_next_wins(chosen):
 
 def test_one_that_could_not_be_checked_keeps_its_measurement(chosen):
     assert chosen([Dead("no device is left"), 1e-6]) == (["[1]"], [])
-    assert chosen([Dead("no device is left")] * 3) == ([], [])
+    with pytest.raises(WorkFailed, match="no candidate of any task could be checked"):
+        chosen([Dead("no device is left")] * 3)
 
 
 def test_a_task_that_is_faster_untuned_stays_so(chosen, caplog):

@@ -98,10 +98,15 @@ def test_a_foreign_package_of_the_same_name(monkeypatch, tmp_path):
 def test_foreign_packages_are_named_though_nothing_else_works_with_them(tmp_path):
     for name in ("envs", "policies", "samplers"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('of somebody else')")
+        if name != "samplers":
+            (tmp_path / name / "__init__.py").write_text("raise RuntimeError('of somebody else')")
     program = [sys.executable, "-m", "release_ray", "doctor"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ended = subprocess.run(program, env=environment, capture_output=True, text=True)
+    # Not from the clone, whose own packages come first.
+    (tmp_path / "elsewhere").mkdir()
+    ended = subprocess.run(
+        program, env=environment, cwd=tmp_path / "elsewhere", capture_output=True, text=True
+    )
     assert (ended.returncode, ended.stderr) == (1, "")
     for name in ("envs", "policies", "samplers"):
         assert f"ERROR    {name}: is another package's ({tmp_path / name}" in ended.stdout
