@@ -6,7 +6,10 @@ best kernels of all tasks of ResNet-18 were as fast, in turns, to 0.3 % in sum.
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import shutil
 from typing import Any, Final
 
 import tvm
@@ -33,8 +36,12 @@ def compiled(module: IRModule, target: Target) -> Any:
 
     A target's own `cl-opt` is kept and has the last word; so is the current `PassContext`.
     """
+    if target.kind.name == "cuda":
+        _choose_cuda_compiler()
     if target.kind.name != "llvm":
-        return tvm.compile(module, target=target)
+        # CUDA's compiler is told the architecture of the current target, or that of a GPU here.
+        with target:
+            return tvm.compile(module, target=target)
     config = json.loads(str(target))
     config["cl-opt"] = [_SCHEDULER_WINDOW, *config.get("cl-opt", ())]
     now = PassContext.current()
@@ -46,3 +53,9 @@ def compiled(module: IRModule, target: Target) -> Any:
         config=now.config,
     ):
         return tvm.compile(module, target=Target(config))
+
+
+def _choose_cuda_compiler() -> None:
+    """Without the package that TVM asks for by default there may be nvcc, which does as well."""
+    if importlib.util.find_spec("cuda") is None and shutil.which("nvcc"):
+        os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")

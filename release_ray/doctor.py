@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import platform
@@ -19,6 +20,8 @@ _ROOMS = ("envs", "policies", "samplers")
 _SHARED_MEMORY_BYTES = 512 * 2**20
 _CANARY = "release_ray.measure.handlers:canary"
 _KERNEL_S = 60.0
+_CUDA = ("libcuda.so.1", "libcudart.so.13")
+"""What TVM's CUDA runtime is linked with: the driver, and the runtime of CUDA 13."""
 
 
 class Finding(NamedTuple):
@@ -142,6 +145,8 @@ def _kernel(target: str) -> Finding:
         resolved = resolve(target, 1)
     except InputError as error:
         return Finding("error", "target", str(error))
+    if resolved.kind.name == "cuda":
+        return _cuda()
     if resolved.kind.name != "llvm":
         return Finding(
             "ok", "target", f"{target} is none of processors: see release-ray devices --target"
@@ -158,6 +163,30 @@ def _kernel(target: str) -> Finding:
     finally:
         child.close()
     return Finding("ok", "target", f"a kernel for {target} runs, at {canary.gflops:.0f} GFLOPS")
+
+
+def _cuda() -> Finding:
+    """Whether this machine has what TVM's wheel needs to make code for GPUs, and to run it."""
+    missing = [library for library in _CUDA if not _loads(library)]
+    if shutil.which("nvcc") is None:
+        missing.append("nvcc")
+    if missing:
+        return Finding(
+            "warning",
+            "target",
+            f"this machine lacks {', '.join(missing)}, so no GPU can be measured here: install "
+            "NVIDIA's driver and the CUDA toolkit 13; of a cluster's nodes release-ray devices "
+            "--target cuda tells",
+        )
+    return Finding("ok", "target", "CUDA's driver, runtime and compiler are there")
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def _shared_memory() -> Finding:

@@ -1,5 +1,7 @@
 """CUDA without a GPU: from an operator to the code that a GPU machine would be sent."""
 
+import os
+import shutil
 import subprocess
 import sys
 
@@ -60,3 +62,41 @@ def test_a_conv2d_and_a_matmul_become_cuda_code_tuned_and_untuned(pytestconfig):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.endswith("generated\n")
+
+
+DRIVER = """
+int cuDeviceGetName, cuFuncSetAttribute, cuGetErrorName, cuGetErrorString, cuLaunchKernelEx;
+int cuModuleGetFunction, cuModuleLoadData, cuModuleUnload, cuTensorMapEncodeTiled;
+"""
+"""What TVM's CUDA runtime is linked with; none of it is called where nothing is run."""
+COMPILED = """
+import tvm
+from release_ray import tvm_setup
+tvm_setup.prepare(["cuda"])
+from release_ray.codegen import compiled
+from release_ray.measure.kernels import canary_module, pack
+
+target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"})
+form, library = pack(compiled(canary_module(256, threads=True), target), target)
+assert form == "so"
+print(library.count(b"\\x7fELF"), b"sm_80" in library)
+"""
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc makes the code")
+def test_a_machine_with_the_driver_and_no_gpu_makes_machine_code_for_another_ones(tmp_path):
+    """As a builder does on a node whose GPUs Ray has given to others."""
+    (tmp_path / "driver.c").write_text(DRIVER)
+    driver = ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so.1"]
+    subprocess.run([*driver, "driver.c"], cwd=tmp_path, check=True)
+    searched = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("LD_LIBRARY_PATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED],
+        cwd=tmp_path,
+        env={**os.environ, "LD_LIBRARY_PATH": searched, "TVM_CUDA_COMPILE_MODE": "nvcc"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    # The library, and the GPU's code in it.
+    assert done.stdout == "2 True\n"

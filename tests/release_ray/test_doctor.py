@@ -33,12 +33,28 @@ def test_a_kernel_for_this_host_is_built_and_run():
     [
         ("llvm -mcpu=znver99", "error", "znver"),
         ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "error", "does not run on this host"),
-        ("cuda", "ok", "release-ray devices"),
     ],
 )
 def test_a_target_that_this_host_is_not(target, level, says):
     found = by_subject(doctor.examine(target=target))["target"]
     assert (found.level, says in found.message) == (level, True), found
+
+
+@pytest.mark.parametrize(
+    ("libraries", "programs", "level"),
+    [
+        (("libcuda.so.1", "libcudart.so.13"), ("nvcc",), "ok"),
+        (("libcuda.so.1", "libcudart.so.12"), ("nvcc",), "warning"),
+        (("libcuda.so.1", "libcudart.so.13"), (), "warning"),
+    ],
+)
+def test_what_a_gpu_needs(monkeypatch, libraries, programs, level):
+    monkeypatch.setattr(doctor, "_loads", lambda library: library in libraries)
+    there = {name: f"/usr/bin/{name}" for name in ("g++", "ld", *programs)}
+    monkeypatch.setattr(doctor.shutil, "which", there.get)
+    found = by_subject(doctor.examine(target="cuda"))["target"]
+    assert found.level == level
+    assert ("release-ray devices --target cuda" in found.message) == (level == "warning")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +105,7 @@ def test_a_foreign_package_of_the_same_name(monkeypatch, tmp_path):
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(doctor.importlib.util.sys.modules, "envs")
+    monkeypatch.delitem(sys.modules, "envs", raising=False)
     (found,) = doctor._rooms()
     assert (found.level, found.subject) == ("error", "envs")
     assert str(tmp_path) in found.message
