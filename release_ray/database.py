@@ -13,6 +13,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ from tvm.target import Target
 from release_ray.core.errors import InputError
 from release_ray.targets import target_json
 from release_ray.tasks import Task, workload_key
-from release_ray.workdir import TEMPORARY, explained, write_atomic
+from release_ray.workdir import explained, write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -74,13 +75,14 @@ class Foreign:
 def lock_database(directory: Path) -> int:
     """Takes a folder's database for its only writer, and returns what is to be closed in the end.
 
-    The system gives it back when the process ends, however it does.
+    The folder is made if need be. The system gives it back when the process ends, however it does.
 
     Raises:
-        InputError: another writer has it.
-        OSError: the folder cannot be written.
+        InputError: another writer has it, or the folder cannot be written.
     """
-    lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with explained(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -94,11 +96,20 @@ def lock_database(directory: Path) -> int:
     return lock
 
 
+@contextmanager
+def sole_writer(directory: Path) -> Iterator[None]:
+    """`lock_database` for a block."""
+    lock = lock_database(directory)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
 def write_database(directory: Path, entries: Iterable[Entry]) -> None:
     """Replace both files of a directory by these records, each file atomically.
 
-    Raises:
-        InputError: somebody else writes there, or they cannot be written.
+    Where others may write, whoever calls it is the `sole_writer`.
     """
     workloads: dict[str, int] = {}
     workload_lines, record_lines = [], []
@@ -112,15 +123,10 @@ def write_database(directory: Path, entries: Iterable[Entry]) -> None:
         target = json.loads(target_json(entry.task.target))
         record = [json.loads(entry.trace_json), [entry.latency_s], target, arguments]
         record_lines.append(_dump([workloads[key], record]))
-    with explained(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = lock_database(directory)
-    try:
-        # Workloads first: a record may not point to one that is not there.
-        write_atomic(directory / WORKLOADS, _text(workload_lines))
-        write_atomic(directory / RECORDS, _text(record_lines))
-    finally:
-        os.close(lock)
+    directory.mkdir(parents=True, exist_ok=True)
+    # Workloads first: a record may not point to one that is not there.
+    write_atomic(directory / WORKLOADS, _text(workload_lines))
+    write_atomic(directory / RECORDS, _text(record_lines))
 
 
 def open_database(directory: Path) -> JSONDatabase:
@@ -173,33 +179,32 @@ def load_database(directory: Path) -> Loaded:
 def repair_database(directory: Path) -> tuple[str, ...]:
     """Leaves out of a database's files what cannot be read; says what, and keeps them as they were.
 
-    Whoever calls it holds the lock.
+    Whoever calls it holds the lock. In a bad workload's place there is then a copy of another: the
+    records refer to workloads by their numbers, which stay.
 
     Raises:
-        InputError: they cannot be read or written; then they are as they were.
+        InputError: they cannot be read or written. Each file is whole at any time.
     """
     loaded = load_database(directory)
-    files = [directory / WORKLOADS, directory / RECORDS]
-    with explained(directory):
-        if not loaded.skipped:
-            for file in files:
-                _end_line(file)
-            return ()
-        numbers = {line: number for number, line in enumerate(loaded.workloads)}
-        records = [[numbers[index], content] for (index, content), _ in loaded.records]
-        repaired = [file.with_name(f"{TEMPORARY}{file.name}") for file in files]
-        # All that needs room comes first: records refer to workloads by their numbers.
-        for file, lines in zip(repaired, (loaded.workloads.values(), records), strict=True):
+    records = [content for content, _ in loaded.records]
+    workloads = list(loaded.workloads.values())
+    if workloads:
+        count = 1 + max(loaded.workloads)
+        workloads = [loaded.workloads.get(i, workloads[0]) for i in range(count)]
+    # Records first: with those of bad workloads gone, no copy of another has any.
+    for name, lines in ((RECORDS, records), (WORKLOADS, workloads)):
+        file = directory / name
+        if any(message.startswith(f"{name}:") for message in loaded.skipped):
+            write_atomic(_unused(file.with_name(name + DAMAGED)), file.read_bytes())
             write_atomic(file, _text(_dump(line) for line in lines))
-        for file, new in zip(files, repaired, strict=True):
-            file.replace(_unused(file.with_name(file.name + DAMAGED)))
-            new.replace(file)
+        else:
+            _end_line(file)
     return loaded.skipped
 
 
 def _end_line(file: Path) -> None:
     """Ends a file's last line, or what is appended next would be part of it."""
-    with file.open("rb+") as stream:
+    with explained(file), file.open("rb+") as stream:
         if stream.seek(0, os.SEEK_END):
             stream.seek(-1, os.SEEK_END)
             if stream.read(1) != b"\n":

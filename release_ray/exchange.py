@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from release_ray.core.errors import InputError
 from release_ray.core.statuses import Purpose, Status
@@ -18,11 +19,13 @@ from release_ray.database import (
     ForeignRecord,
     load_database,
     read_database,
+    sole_writer,
     write_database,
 )
 from release_ray.rebuild import entries_of
 from release_ray.records import Record, Records, now
 from release_ray.sketches import Sketches
+from release_ray.targets import target_json
 from release_ray.tasks import Task, load_tasks, workload_key
 from release_ray.workdir import WorkDir, require_folder
 
@@ -48,23 +51,33 @@ def export_database(work_dir: Path, directory: Path) -> int:
     require_folder(directory, "name another with -o")
     tasks = load_tasks(workdir.tasks)
     entries = entries_of(workdir, tasks)
-    _require_replaceable(directory, tasks)
-    write_database(directory, entries)
+    with sole_writer(directory):
+        _require_replaceable(directory, tasks)
+        write_database(directory, entries)
     return len(entries)
 
 
 def _require_replaceable(directory: Path, tasks: Sequence[Task]) -> None:
     """Raises `InputError` where the files there hold more than an export of these tasks would."""
-    if not (directory / RECORDS).is_file() or not (directory / WORKLOADS).is_file():
+    records = directory / RECORDS
+    if not records.is_file() or not records.stat().st_size:
         return
-    loaded = load_database(directory)
-    counts = Counter(number for (number, _), _ in loaded.records)
-    known = {task.workload.key for task in tasks}
-    others = {workload_key(record.workload.mod) for _, record in loaded.records} - known
-    if loaded.skipped or others or any(count > 1 for count in counts.values()):
+    mine = {(task.workload.key, task.workload.target_json) for task in tasks}
+    foreign = True
+    if (directory / WORKLOADS).is_file():
+        loaded = load_database(directory)
+        found = [_of(record) for _, record in loaded.records]
+        foreign = bool(loaded.skipped) or len(set(found)) < len(found) or not set(found) <= mine
+    if foreign:
         raise InputError(
             f"{directory} holds a database that was not exported from here: name another with -o"
         )
+
+
+def _of(record: TuningRecord) -> tuple[str, str]:
+    """Workload and target of another's record."""
+    target = "" if record.target is None else target_json(record.target)
+    return workload_key(record.workload.mod), target
 
 
 def import_database(work_dir: Path, directory: Path) -> Imported:

@@ -81,7 +81,10 @@ def bench_from(
 
     Raises as `compile_from`, and `WorkFailed` where one of them does not run.
     """
-    settings = _as_tuned(network, settings, work_dir)
+    if settings.devices == TuneSettings().devices:
+        # For others the work dir must be meant: it is compared with what they are.
+        settings = _as_tuned(network, settings, work_dir)
+        settings = settings.model_copy(update={"devices": _devices_for(settings.target)})
     with ExitStack() as stack:
         hosts = cluster.hosts(stack, address)
         devices = expand(settings.devices, hosts, target=settings.target)
@@ -114,18 +117,20 @@ def _entries(prepared: Prepared, work_dir: Path) -> list[Entry]:
 
 
 def _as_tuned(network: str, settings: TuneSettings, work_dir: Path) -> TuneSettings:
-    """Settings with the target, and the cores of a device, that the work dir was tuned for.
+    """Settings with the target that the work dir was tuned for, which need not be this machine's.
 
-    They need not be this machine's. What was chosen stays, and so it does for another network,
-    which is to be told from the work dir's own.
+    One that was chosen stays, and so it does for another network, which is to be told from the
+    work dir's own.
     """
     if settings.target != TuneSettings().target:
         return settings
     owner = WorkDir.existing(work_dir).identity
     if owner.network != Path(network).stem:
         return settings
-    changed = {"target": owner.target}
-    cores = json.loads(owner.target).get("num-cores", 1)
-    if settings.devices == TuneSettings().devices and cores > 1:
-        changed["devices"] = f"cpu:1x{cores}"
-    return settings.model_copy(update=changed)
+    return settings.model_copy(update={"target": owner.target})
+
+
+def _devices_for(target: str) -> str:
+    """A device with as many cores as kernels for a target, as settings hold it, are to use."""
+    cores = json.loads(target).get("num-cores", 1) if target.startswith("{") else 1
+    return f"cpu:1x{cores}" if cores > 1 else TuneSettings().devices

@@ -28,10 +28,13 @@ class Rounds:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RoundPlanned):
-            with suppress(OSError), self._path.open(self._mode) as file:
-                before = self._before if file.tell() else ""
-                self._mode, self._before = "a", ""
-                file.write(f"{before}{json.dumps(_plain(event))}\n")
+            mode, before = self._mode, self._before
+            # Until it is known to be there.
+            self._mode, self._before = "a", "\n"
+            with suppress(OSError):
+                with self._path.open(mode) as file:
+                    file.write(f"{before if file.tell() else ''}{json.dumps(_plain(event))}\n")
+                self._before = ""
 
 
 def read_rounds(folder: Path, *, simulated: bool = False) -> Iterator[Mapping[str, Any]]:

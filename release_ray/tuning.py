@@ -12,7 +12,7 @@ from release_ray.accounting import CpuMeter, Stopwatch
 from release_ray.core.errors import InputError, Interrupted, WorkFailed
 from release_ray.core.prior import Prior, shipped
 from release_ray.core.settings import TuneSettings
-from release_ray.database import write_database
+from release_ray.database import sole_writer, write_database
 from release_ray.deploy import Deployment, choose_winners, deploy
 from release_ray.events import DeviceLost, Listener, RunStarted, Stage, TaskSummary
 from release_ray.finals import hold_finals
@@ -76,7 +76,7 @@ def execute(parts: Parts) -> Result:
     network, workdir = parts.prepared.network, parts.workdir
     target = target_json(parts.prepared.target)
     workdir.claim(Identity(network.name, network.fingerprint, target))
-    with Records.open(workdir.records) as records:
+    with sole_writer(workdir.path), Records.open(workdir.records) as records:
         write_atomic(workdir.tasks, dump_tasks(parts.prepared.tasks))
         if parts.fresh:
             workdir.forget_learning()
@@ -174,6 +174,11 @@ class _Run:
         except WorkFailed as failure:
             failure.result = self._end("failed")
             raise
+        except InputError:
+            # As of a full disk, on which this cannot be written either.
+            with suppress(InputError):
+                self._end("failed")
+            raise
         finally:
             self._tuner.close()
             if self._tuner.policy is not None:
@@ -188,9 +193,6 @@ class _Run:
             self._progress.write("interrupted")
             with suppress(WorkFailed):
                 self._tuner.rescue()
-            raise
-        except InputError:
-            self._end("failed")
             raise
 
     def _announce(self) -> None:

@@ -116,8 +116,7 @@ class WorkDir:
     @property
     def checkpoints(self) -> Path:
         """What the agent and the cost model have learnt."""
-        folder = self.path / "checkpoints"
-        return folder / "simulated" if self._simulated else folder
+        return self.path / ("checkpoints-simulated" if self._simulated else "checkpoints")
 
     @property
     def logs(self) -> Path:
@@ -195,7 +194,7 @@ class WorkDir:
             write_atomic(file, json.dumps(asdict(identity), indent=1) + "\n")
         with explained(self.path):
             for folder in (self.checkpoints, self.logs):
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(exist_ok=True)
 
 
 def require_file(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import tempfile
 from collections import Counter, deque
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 
@@ -24,6 +25,8 @@ from release_ray.measure.kernels import job_of
 from release_ray.measure.placement import on_node, spread_builders
 from release_ray.metaschedule.connection import closed_with, connected
 from release_ray.targets import back_end
+
+_log = logging.getLogger(__name__)
 
 _ATTEMPTS = 2
 """So many builders are asked for a candidate: that one is lost says little of what it built."""
@@ -61,6 +64,7 @@ class RayBuilder(PyBuilder):
         self._address = address
         self._settings = MeasureSettings(build_timeout_s=timeout_sec)
         self._kind = ""
+        self._lost = False
         self._actors: list[Any] = []
         self._stack = closed_with(self)
 
@@ -69,7 +73,7 @@ class RayBuilder(PyBuilder):
         if not len(build_inputs):
             return []
         kind = back_end(build_inputs[0].target)
-        if not self._actors or kind != self._kind:
+        if self._lost or kind != self._kind:
             self.close()
             self._start(kind)
         jobs = [
@@ -81,12 +85,12 @@ class RayBuilder(PyBuilder):
     def close(self) -> None:
         """Ends the actors, and a Ray that was started for them; the next `build` starts anew."""
         self._actors = []
+        self._kind, self._lost = "", False
         self._stack.close()
 
     def _start(self, target_kind: str) -> None:
         hosts = cluster.hosts(self._stack, self._address, connected)
         self._stack.enter_context(connected(self._address))
-        self._kind = target_kind
         devices = expand(self._devices, hosts, target=target_kind)
         actor: Any = ray.remote(BuilderActor)
         for node in spread_builders(hosts, devices, self._count):
@@ -95,11 +99,13 @@ class RayBuilder(PyBuilder):
             )
             self._stack.callback(ray.kill, made)
             self._actors.append(made)
+        self._kind = target_kind
 
     def _replies(self, jobs: Sequence[bytes]) -> list[Any]:
         """What the actors say of each job, or what became of the last actor that was asked.
 
-        An actor that says nothing, as when its node is lost, is asked no more; another one is.
+        An actor that is lost, as with its node, is asked no more; another one is, and the next
+        build begins with new ones.
         """
         replies: list[Any] = [None] * len(jobs)
         waiting = deque(range(len(jobs)))
@@ -115,12 +121,15 @@ class RayBuilder(PyBuilder):
             number, actor = asked.pop(answered)
             try:
                 replies[number] = ray.get(answered)
-                idle.append(actor)
-            except RayError as error:
-                replies[number] = error
-                self._actors.remove(actor)
+            except RayActorError as error:
+                _log.warning("a builder is lost: %s", error)
+                replies[number], self._lost = error, True
                 if attempts[number] < _ATTEMPTS:
                     waiting.append(number)
+                continue
+            except RayError as error:
+                replies[number] = error
+            idle.append(actor)
         for number in waiting:
             replies[number] = replies[number] or WorkFailed("all builders are lost")
         return replies

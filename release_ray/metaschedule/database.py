@@ -19,7 +19,7 @@ from release_ray.database import (
     lock_database,
     repair_database,
 )
-from release_ray.workdir import require_folder
+from release_ray.workdir import explained, require_folder
 
 
 @derived_object
@@ -48,19 +48,13 @@ class ReleaseDatabase(PyDatabase):
         folder = Path(directory)
         require_folder(folder, "name another")
         files = [folder / WORKLOADS, folder / RECORDS]
+        self._unlock = weakref.finalize(self, os.close, lock_database(folder))
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._unlock = weakref.finalize(self, os.close, lock_database(folder))
-            try:
-                self._stock = _opened(folder, *files)
-            except BaseException:
-                # Whoever has the traceback has this too, and would keep the lock with it.
-                self.close()
-                raise
-        except OSError as error:
-            raise InputError(
-                f"database {str(directory)!r} cannot be written ({error.strerror}): name another"
-            ) from None
+            self._stock = _opened(folder, *files)
+        except BaseException:
+            # Whoever has the traceback has this too, and would keep the lock with it.
+            self.close()
+            raise
 
     def has_workload(self, mod: IRModule) -> bool:
         """Whether it was committed."""
@@ -97,7 +91,8 @@ def _opened(folder: Path, workloads: Path, records: Path) -> JSONDatabase:
             f"database {str(folder)!r} has records, but {WORKLOADS}, which says of what, is gone: "
             "put it back, or name another"
         )
-    for file in (workloads, records):
-        file.touch()
+    with explained(folder):
+        for file in (workloads, records):
+            file.touch()
     repair_database(folder)
     return JSONDatabase(str(workloads), str(records), allow_missing=False)

@@ -58,32 +58,29 @@ class RayRunner(PyRunner):
         self._settings = measure or MeasureSettings()
         self._address = address
         self._stack = closed_with(self)
-        self._device_type = ""
-        self._measuring: _Measuring | None = None
+        self._measuring: dict[str, _Measuring] = {}
+        """By what the kernels run on."""
 
     def run(self, runner_inputs: list[RunnerInput]) -> list[RunnerFuture]:
         """A future for each input; all are on their way when it returns."""
         if not len(runner_inputs):
             return []
-        device_type = str(runner_inputs[0].device_type)
-        if self._measuring is None or device_type != self._device_type:
-            self.close()
-            self._measuring = self._start(device_type)
+        kind = _kind(str(runner_inputs[0].device_type))
+        if kind not in self._measuring:
+            self._measuring[kind] = self._start(kind)
         artifacts = [_artifact(given) for given in runner_inputs]
-        return [RayRunnerFuture(sent) for sent in self._measuring.submit(artifacts, self._settings)]
+        sent = self._measuring[kind].submit(artifacts, self._settings)
+        return [RayRunnerFuture(one) for one in sent]
 
     def close(self) -> None:
         """Leaves the pool, and a Ray that was started for it; the next `run` starts anew."""
-        self._measuring = None
+        self._measuring = {}
         self._stack.close()
 
-    def _start(self, device_type: str) -> _Measuring:
+    def _start(self, kind: str) -> _Measuring:
         hosts = cluster.hosts(self._stack, self._address, connected)
         self._stack.enter_context(connected(self._address))
-        devices = expand(self._devices, hosts, target=device_type)
-        self._device_type = device_type
-        # As `tune` names a target of this processor: it is to share a pool with this.
-        kind = tvm_setup.host_back_end() if device_type == "llvm" else device_type
+        devices = expand(self._devices, hosts, target=kind)
         # What comes is built, so the pool needs no builders.
         pool = MeasurePool.start(devices, 0, self._settings, kind, hosts)
         self._stack.callback(pool.shutdown)
@@ -182,6 +179,11 @@ class RayRunnerFuture(PyRunnerFuture):
         if seconds is not None:
             return RunnerResult([seconds], None)
         return RunnerResult(None, f"RayRunner: {outcome.status.value}: {outcome.message}")
+
+
+def _kind(device_type: str) -> str:
+    """What `tune` calls the targets of such a device: it is to share a pool with this."""
+    return tvm_setup.host_back_end() if device_type in ("cpu", "llvm") else device_type
 
 
 def _artifact(given: RunnerInput) -> Artifact:

@@ -87,17 +87,23 @@ class History:
         """Candidates that stand, by their latency in the search; and the finalists' in the finals.
 
         The second is None where the finals do not compare those of now: one was found since, or an
-        interrupt came first. Who moved up because another dropped out was never invited, and is
-        left out of it.
+        interrupt came first. Who moved up because another dropped out was not invited, and is left
+        out of it.
         """
-        finals = self.finals(workload, target)
-        out = [candidate for candidate, seconds in finals.items() if seconds is None]
+        finals, last = self._last_finals(workload, target)
+        out = {candidate for candidate, seconds in finals.items() if seconds is None}
         fastest = self._fastest(workload, target, count + len(out))
         standing = [record for record in fastest if record.candidate not in out]
-        invited, near = _near(fastest), _near(standing)
+        near = _near(standing)
         absent = [record for record in near if record.candidate not in finals]
-        if any(record in invited for record in absent):
-            return standing, None
+        if absent:
+            ended = max((row.id or 0 for row in last), default=0)
+            out_before = out - {row.candidate for row in last}
+            invited = _near([record for record in fastest if record.candidate not in out_before])
+            # Outputs are checked after the finals: then these were held to their end.
+            complete = any(row.status is Status.WRONG_RESULT for row in last)
+            if any((r.id or 0) > ended or (r in invited and not complete) for r in absent):
+                return standing, None
         times_s = ((record, finals.get(record.candidate)) for record in near)
         return standing, {record: seconds for record, seconds in times_s if seconds is not None}
 
@@ -123,20 +129,25 @@ class History:
         Of a candidate's passes the fastest counts, for noise only adds. These latencies are with
         cold caches: they compare with each other alone. A failure in earlier finals stays one.
         """
+        return self._last_finals(workload, target)[0]
+
+    def _last_finals(self, workload: str, target: str) -> tuple[Finals, list[Record]]:
+        """`finals`, and the records of the last ones."""
         rows = self._read(
             self._select(workload, target)
             .where(RECORDS.c.purpose == Purpose.REMEASURE)
             .where(RECORDS.c.status != Status.DEVICE_LOST)
             .order_by(RECORDS.c.id)
         )
-        finals: dict[tuple[int, str], float | None] = {}
-        for row in rows:
+        last = [row for row in rows if row.run_id == rows[-1].run_id]
+        finals: dict[tuple[int, str], float | None] = {
+            row.candidate: None for row in rows if row.latency_s is None
+        }
+        for row in last:
             before_s = finals.get(row.candidate, inf)
-            if row.latency_s is None or before_s is None:
-                finals[row.candidate] = None
-            elif row.run_id == rows[-1].run_id:
+            if before_s is not None and row.latency_s is not None:
                 finals[row.candidate] = min(before_s, row.latency_s)
-        return finals
+        return finals, last
 
     def untuned_won(self, workload: str, target: str) -> bool:
         """Whether a task was fastest untuned in its last finals, so that no schedule helps it.

@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from release_ray.core.statuses import Purpose, Status
 
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 10.0
+_COPIES = 10
 
 CANDIDATE = ("workload", "target", "sketch", "decisions")
 _METADATA = sa.MetaData()
@@ -100,14 +101,28 @@ def _connected(path: Path | str) -> sqlite3.Connection:
 def _copied(path: Path) -> sqlite3.Connection:
     """The records in memory, to be read: SQLite reads no log where it cannot write beside it."""
     copy = _connected(":memory:")
+    files = (path, path.with_name(f"{path.name}-wal"))
     with tempfile.TemporaryDirectory() as folder:
-        for file in (path, path.with_name(f"{path.name}-wal")):
-            if file.exists():
-                shutil.copyfile(file, Path(folder, file.name))
+        try:
+            for _ in range(_COPIES):
+                before = _states(files)
+                for file in filter(Path.exists, files):
+                    shutil.copyfile(file, Path(folder, file.name))
+                # Else somebody was writing, and the two may not belong together.
+                if _states(files) == before:
+                    break
+        except OSError as error:
+            raise InputError(f"{path} cannot be copied to be read ({error.strerror})") from None
         with closing(_connected(Path(folder, path.name))) as source:
             source.backup(copy)
     copy.execute("PRAGMA query_only = ON")
     return copy
+
+
+def _states(files: Sequence[Path]) -> list[tuple[int, int]]:
+    """Changes whenever one of the files does."""
+    stats = [file.stat() for file in files if file.exists()]
+    return [(one.st_size, one.st_mtime_ns) for one in stats]
 
 
 def prepare(path: Path, connection: sa.Connection, *, create: bool) -> None:

@@ -11,8 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import cloudpickle
+import metaschedule_peer
 import tvm
-from metaschedule_peer import light_import
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
@@ -31,10 +32,12 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     module = networks.load(arguments.network, seed=arguments.seed).module
     target = resolve("native", 1)
+    # TVM's workers do not find this folder's modules.
+    cloudpickle.register_pickle_by_value(metaschedule_peer)
     # The pipeline leaves its builder to be made by name.
     ms.builder.Builder.create = staticmethod(
         lambda kind, max_workers=None: ms.builder.LocalBuilder(
-            max_workers=max_workers, initializer=light_import
+            max_workers=max_workers, initializer=metaschedule_peer.light_import
         )
     )
     with tempfile.TemporaryDirectory() as directory:

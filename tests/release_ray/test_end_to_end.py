@@ -216,16 +216,16 @@ def test_a_damaged_checkpoint_is_one_line_and_nothing_is_lost(ray_local, tmp_pat
     work = tmp_path / "work"
     settings = {"tasks": ["conv2d_add_relu"], "devices": "sim:1", "work_dir": work}
     release_ray.tune("tiny", trials_per_task=8, **settings)
-    for path in (work / "checkpoints" / "simulated" / "agent").rglob("*"):
+    for path in (work / "checkpoints-simulated" / "agent").rglob("*"):
         if path.is_file():
             path.write_bytes(b"damaged")
     with pytest.raises(
-        InputError, match=r"checkpoints/simulated cannot be taken up \(.+\): delete it"
+        InputError, match=r"checkpoints-simulated cannot be taken up \(.+\): delete it"
     ):
         release_ray.tune("tiny", trials_per_task=32, **settings)
     assert len(trials(work)) >= 8
     assert Result.read(work / "result.json").status == "failed"
-    shutil.rmtree(work / "checkpoints")
+    shutil.rmtree(work / "checkpoints-simulated")
     assert release_ray.tune("tiny", trials_per_task=32, **settings).result.trials == 32
 
 

@@ -299,17 +299,23 @@ def test_a_database_that_holds_more_than_an_export_is_not_replaced(tuned, tmp_pa
     files = [out / name for name in (WORKLOADS, RECORDS)]
     exported = [file.read_text() for file in files]
     lines = exported[1].splitlines(keepends=True)
+    elsewhere = exported[1].replace('"num-cores":1', '"num-cores":2')
+    assert elsewhere != exported[1]
     other = make_work_dir(tmp_path / "other", network_tasks[1:])
     import_database(other, out)
     for records, work_dir in (
         ("".join([*lines, lines[0]]), tuned),  # a candidate more of one operator
         (exported[1] + "torn", tuned),
         (exported[1], other),  # an operator more
+        (elsewhere, tuned),
     ):
         files[1].write_text(records)
         with pytest.raises(InputError, match="was not exported from here: name another with -o"):
             export_database(work_dir, out)
         assert [file.read_text() for file in files] == [exported[0], records]
+    files[0].unlink()
+    with pytest.raises(InputError, match="was not exported from here"):
+        export_database(tuned, out)
 
 
 def test_a_moved_work_dir_still_exports(tuned, tmp_path):

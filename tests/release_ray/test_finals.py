@@ -34,11 +34,12 @@ class Pool:
     def wait(self, timeout_s):
         # One that nobody asked for: a trial that was called off too late.
         stray = SimpleNamespace(job_id=0)
-        waiting, self._waiting = self._waiting, []
-        return [stray, *(self._outcome(job) for job in waiting)]
+        return [stray, self._outcome(self._waiting.pop(0))]
 
     def _outcome(self, job):
         seconds = self.cold_s[job.decisions]
+        if seconds is KeyboardInterrupt:
+            raise KeyboardInterrupt
         return SimpleNamespace(
             job_id=job.id,
             status=Status.OK if seconds else Status.CRASH,
@@ -56,9 +57,58 @@ def decisions_of(number):
     return f"[[{number},1]]"
 
 
+class Task:
+    """One task of a work dir: what is found of it, and the finals that are held."""
+
+    def __init__(self, records):
+        self._records = records
+
+    def __call__(self, trials_s, cold_s, untuned_s=None):
+        """Finals of a call in which trials took `trials_s`; the pool, the order, all records."""
+        journal = self.found(trials_s)
+        state = TaskState(planner(TASK, settings(), name="task"), 1, 1e6)
+        state.untuned_s = untuned_s
+        pool = Pool({decisions_of(n): s for n, s in cold_s.items()} | {"[]": cold_s.get(0)})
+        try:
+            hold_finals([state], journal, pool, settings().measure, first_job=10)
+            journal.end("done")
+        except KeyboardInterrupt:
+            journal.end("interrupted")
+        return pool, self.order, self._records.history(simulated=False).all()
+
+    def found(self, trials_s):
+        """A call that finds these."""
+        journal = self._journal()
+        for number, seconds in trials_s.items():
+            self._records.append(trial(journal, self._task, number, seconds))
+        return journal
+
+    def wrong(self, number):
+        """The output of a candidate proves to be wrong."""
+        journal = self._journal()
+        (record,) = (r for r in journal.best(self._task, 10) if r.decisions == decisions_of(number))
+        journal.mark_wrong(record, "wrong")
+
+    @property
+    def order(self):
+        best = self._journal().best(self._task, 10)
+        return [int(record.decisions[2:].split(",")[0]) for record in best]
+
+    @property
+    def untuned_won(self):
+        return self._journal().untuned_won(self._task)
+
+    @property
+    def _task(self):
+        return planner(TASK, settings(), name="task").task
+
+    def _journal(self):
+        return Journal(self._records, settings(), simulated=False, fresh=False, watch=Stopwatch())
+
+
 @pytest.fixture
 def hold(tmp_path, monkeypatch):
-    """Holds finals of one task whose trials took `trials_s`; gives the pool and the order."""
+    """Holds finals of one task, of which candidate 99 has no schedule any more."""
     monkeypatch.setattr(
         finals,
         "replayed",
@@ -67,21 +117,7 @@ def hold(tmp_path, monkeypatch):
         ),
     )
     with Records.open(tmp_path / "records.db") as records:
-
-        def hold(trials_s, cold_s, untuned_s=None):
-            journal = Journal(records, settings(), simulated=False, fresh=False, watch=Stopwatch())
-            state = TaskState(planner(TASK, settings(), name="task"), 1, 1e6)
-            state.untuned_s = untuned_s
-            task = state.planner.task
-            for number, seconds in trials_s.items():
-                records.append(trial(journal, task, number, seconds))
-            pool = Pool({decisions_of(n): s for n, s in cold_s.items()} | {"[]": cold_s.get(0)})
-            hold_finals([state], journal, pool, settings().measure, first_job=10)
-            order = [int(r.decisions[2:].split(",")[0]) for r in journal.best(task, 10)]
-            hold.untuned_won = journal.untuned_won(task)
-            return pool, order, records.history(simulated=False).all()
-
-        yield hold
+        yield Task(records)
 
 
 def trial(journal, task, number, latency_s):
@@ -143,6 +179,27 @@ def test_who_moves_up_for_one_that_drops_out_comes_after_those_in_the_finals(hol
     # With a next call it has its chance.
     _, order, _ = hold({}, {**cold, 6: 1e-3})
     assert order == [6, 5, 4, 3, 2]
+
+
+def test_what_was_found_since_undoes_finals_though_one_dropped_out(hold):
+    hold({1: 1.0e-3, 2: 1.1e-3, 3: 1.15e-3}, {1: None, 2: 5e-3, 3: 4e-3})
+    hold.found({4: 1.12e-3})
+    assert hold.order == [2, 4, 3]
+
+
+def test_one_that_proves_wrong_leaves_the_others_in_the_order_of_the_finals(hold):
+    trials = {1: 1.0e-3, 2: 1.1e-3, 3: 1.12e-3, 4: 1.3e-3}
+    hold(trials, {1: 1e-3, 2: 5e-3, 3: 4e-3})
+    hold.wrong(1)
+    assert hold.order == [3, 2, 4]
+
+
+def test_finals_that_were_interrupted_judge_nobody(hold):
+    hold({1: 1.0e-3, 2: 1.1e-3, 3: 1.15e-3}, {1: 5e-3, 2: 4e-3, 3: KeyboardInterrupt})
+    assert hold.order == [1, 2, 3]
+    # The next call holds them to the end.
+    hold({}, {1: 5e-3, 2: 4e-3, 3: 3e-3})
+    assert hold.order == [3, 2, 1]
 
 
 def test_one_that_failed_in_earlier_finals_stays_out(hold):

@@ -16,7 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 from release_ray.core.errors import InputError
-from release_ray.database import RECORDS, WORKLOADS, write_database
+from release_ray.database import RECORDS, WORKLOADS, sole_writer
 from release_ray.metaschedule import RayBuilder, RayRunner, ReleaseDatabase
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 1})
@@ -107,13 +107,11 @@ def test_two_cannot_write_into_one(tmp_path, conv):
     first = ReleaseDatabase(tmp_path)
     with pytest.raises(InputError, match="open elsewhere"):
         ReleaseDatabase(tmp_path)
-    with pytest.raises(InputError, match="open elsewhere"):
-        write_database(tmp_path, [])
     first.close()
     commit(ReleaseDatabase(tmp_path), conv, 1e-3)
     # It ended with the last name of it.
-    write_database(tmp_path, [])
-    assert len(ReleaseDatabase(tmp_path)) == 0
+    with sole_writer(tmp_path), pytest.raises(InputError, match="open elsewhere"):
+        ReleaseDatabase(tmp_path)
 
 
 def test_what_is_repaired_twice_is_kept_twice(tmp_path, conv):
