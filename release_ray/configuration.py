@@ -33,6 +33,14 @@ def load_settings(path: Path | None, overrides: Mapping[str, object]) -> TuneSet
     return validate(data, source)
 
 
+def _holds_itself(value: Any, within: tuple[int, ...] = ()) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    around = (*within, id(value))
+    return id(value) in within or any(_holds_itself(one, around) for one in inner)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file's mapping; dotted names are unfolded. Raises `InputError`."""
     try:
@@ -51,6 +59,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ) from None
     if loaded is None:
         return {}
+    if _holds_itself(loaded):
+        raise InputError(f"{path}: it refers to itself (an alias, `*`, within its anchor, `&`)")
     if not isinstance(loaded, dict):
         raise InputError(f"{path}: settings are `name: value` pairs, as `policy: ppo`")
     data: dict[str, Any] = {}

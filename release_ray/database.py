@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
@@ -157,15 +158,15 @@ def load_database(directory: Path) -> Loaded:
     workloads: dict[int, Workload] = {}
     for index, where, line in _lines(directory / WORKLOADS):
         try:
-            contents[index] = json.loads(line)
+            contents[index] = _parsed(line)
             workloads[index] = Workload.from_json(contents[index])
         except Exception as error:  # foreign data: JSON, base64 and TVM's own errors alike
             skipped.append(_bad(where, error))
     records = []
     for _, where, line in _lines(directory / RECORDS):
         try:
-            index, content = whole = json.loads(line)
-            if index not in workloads:
+            index, content = whole = _parsed(line)
+            if type(index) is not int or index not in workloads:
                 raise ValueError(f"there is no workload {index}")
             records.append((whole, TuningRecord.from_json(content, workloads[index])))
         except Exception as error:  # as above
@@ -179,27 +180,37 @@ def load_database(directory: Path) -> Loaded:
 def repair_database(directory: Path) -> tuple[str, ...]:
     """Leaves out of a database's files what cannot be read; says what, and keeps them as they were.
 
-    Whoever calls it holds the lock. In a bad workload's place there is then a copy of another: the
-    records refer to workloads by their numbers, which stay.
+    Whoever calls it holds the lock. In a bad workload's place there is then one that nobody has:
+    the records refer to workloads by their numbers, which stay.
 
     Raises:
         InputError: they cannot be read or written. Each file is whole at any time.
     """
     loaded = load_database(directory)
     records = [content for content, _ in loaded.records]
-    workloads = list(loaded.workloads.values())
-    if workloads:
-        count = 1 + max(loaded.workloads)
-        workloads = [loaded.workloads.get(i, workloads[0]) for i in range(count)]
-    # Records first: with those of bad workloads gone, no copy of another has any.
+    numbers = range(1 + max(loaded.workloads, default=-1))
+    workloads = [loaded.workloads.get(number) or _nobodys(number) for number in numbers]
+    # Records first: with those of bad workloads gone, no other has them.
     for name, lines in ((RECORDS, records), (WORKLOADS, workloads)):
         file = directory / name
-        if any(message.startswith(f"{name}:") for message in loaded.skipped):
+        if _has_blank_lines(file) or any(m.startswith(f"{name}:") for m in loaded.skipped):
             write_atomic(_unused(file.with_name(name + DAMAGED)), file.read_bytes())
             write_atomic(file, _text(_dump(line) for line in lines))
         else:
             _end_line(file)
     return loaded.skipped
+
+
+def _nobodys(number: int) -> Any:
+    """A workload to stand for one that is lost. All are different, for TVM counts only those."""
+    lost = te.placeholder((number + 1,), name="lost")
+    function = te.create_prim_func([lost, te.compute(lost.shape, lambda i: lost[i])])
+    return Workload(IRModule({"main": function.with_attr("global_symbol", "main")})).as_json()
+
+
+def _has_blank_lines(file: Path) -> bool:
+    """They crash TVM."""
+    return any(not line.strip() for line in file.read_bytes().split(b"\n")[:-1])
 
 
 def _end_line(file: Path) -> None:
@@ -251,18 +262,28 @@ def _foreign(content: Any, record: TuningRecord, latency_s: float) -> ForeignRec
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
-    """(index of the line, `file:line`, text) of the lines that hold something."""
+    """(index, `file:line`, text) of the lines that hold something; blank ones do not count."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"database {str(path)!r} cannot be read: {error.strerror}") from None
-    for index, line in enumerate(text.splitlines()):
-        if line.strip():
-            yield index, f"{path.name}:{index + 1}", line
+    numbered = ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
+    for index, (number, line) in enumerate(numbered):
+        yield index, f"{path.name}:{number}", line
+
+
+def _parsed(line: str) -> Any:
+    """The JSON of a line, as strict as TVM's: no NaN, no infinity."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no number")
+
+    return json.loads(line, parse_constant=refuse)
 
 
 def _bad(where: str, error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if line != "(not rendered)"]
     return f"{where}: {lines[-1] if lines else type(error).__name__}"
 
 

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 
 from release_ray import tvm_setup
 from release_ray.core.errors import InputError
+from release_ray.packages import ROOMS, foreign
 from release_ray.versions import versions
 
-_ROOMS = ("envs", "policies", "samplers")
 _SHARED_MEMORY_BYTES = 512 * 2**20
 _CANARY = "release_ray.measure.handlers:canary"
 _KERNEL_S = 60.0
@@ -74,26 +74,18 @@ def _ray() -> Finding:
 
 
 def _rooms() -> list[Finding]:
-    """The top-level packages have common names: another distribution's may hide them."""
-    home = Path(__file__).resolve().parents[1]
-    findings = []
-    for name in _ROOMS:
-        spec = importlib.util.find_spec(name)
-        # One without an __init__.py is nothing but folders.
-        found = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
-        where = next(filter(None, found), None)
-        if where is None:
-            findings.append(Finding("error", name, "cannot be imported: install release_ray again"))
-        elif Path(where).resolve() != home / name / "__init__.py":
-            findings.append(
-                Finding(
-                    "error",
-                    name,
-                    f"is another package's ({where}): uninstall that one, or use a virtual "
-                    "environment of its own",
-                )
-            )
-    return findings or [Finding("ok", "packages", f"{', '.join(_ROOMS)} are release_ray's own")]
+    findings = [
+        Finding(
+            "error",
+            name,
+            f"is another package's ({where}): uninstall that one, or use a virtual environment of "
+            "its own"
+            if where
+            else "cannot be imported: install release_ray again",
+        )
+        for name, where in foreign().items()
+    ]
+    return findings or [Finding("ok", "packages", f"{', '.join(ROOMS)} are release_ray's own")]
 
 
 def _linker() -> Finding:

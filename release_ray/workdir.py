@@ -129,7 +129,10 @@ class WorkDir:
         """Whom it belongs to. Raises `InputError` where the file that says so is damaged."""
         file = self.path / _IDENTITY
         try:
-            return Identity(**json.loads(file.read_text()))
+            identity = Identity(**json.loads(file.read_text()))
+            if not all(isinstance(text, str) for text in asdict(identity).values()):
+                raise ValueError("what ought to be text is none")
+            return identity
         except (ValueError, TypeError, OSError) as error:
             raise InputError(
                 f"{file} is damaged ({error}): choose another --work-dir, or put back a copy"
@@ -185,6 +188,11 @@ class WorkDir:
             raise InputError(f"{self.path} is the work dir of a sweep: choose another --work-dir")
         if file.exists():
             self.require(identity)
+            if self.result.exists() and self.records.exists() and not self.records.stat().st_size:
+                raise InputError(
+                    f"{self.records} is empty, and {self.result.name} tells of measurements: put "
+                    "back a copy, delete it to begin anew, or choose another --work-dir"
+                )
         elif self.records.exists():
             raise InputError(
                 f"{self.path} holds records, but {_IDENTITY}, which says of what network, is "

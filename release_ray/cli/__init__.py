@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from release_ray.core.errors import InputError, WorkFailed
+from release_ray.packages import foreign
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 KEPT = "interrupted; everything measured is kept, the same command goes on from there"
@@ -54,7 +55,18 @@ def serve(program: Callable[[], int]) -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit status. Errors are one line on stderr."""
-    return explained(lambda: _command(_given(arguments)))
+    return explained(lambda: _command(_runnable(_given(arguments))))
+
+
+def _runnable(arguments: list[str]) -> list[str]:
+    """The arguments. Raises `InputError` where nothing but `doctor` can run."""
+    others = {} if arguments[:1] == ["doctor"] else foreign()
+    for name, where in others.items():
+        raise InputError(
+            f"the package {name} that Python finds is another one ({where or 'nowhere'}): "
+            "uninstall that one, or use a virtual environment of its own"
+        )
+    return arguments
 
 
 def _given(arguments: list[str]) -> list[str]:

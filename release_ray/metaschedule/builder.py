@@ -16,14 +16,13 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 
 from release_ray import cluster, tvm_setup
-from release_ray.core.errors import WorkFailed
+from release_ray.core.errors import InputError, WorkFailed
 from release_ray.core.settings import MeasureSettings
 from release_ray.measure.actors import BuilderActor, packed
-from release_ray.measure.devices import expand
 from release_ray.measure.jobs import Artifact
 from release_ray.measure.kernels import job_of
 from release_ray.measure.placement import on_node, spread_builders
-from release_ray.metaschedule.connection import closed_with, connected
+from release_ray.metaschedule.connection import closed_with, connected, real_devices
 from release_ray.targets import back_end
 
 _log = logging.getLogger(__name__)
@@ -55,8 +54,15 @@ class RayBuilder(PyBuilder):
             builders: how many actors; default: one a core that devices leave.
             timeout_sec: for one build.
             address: of a Ray cluster; default: `RAY_ADDRESS`, else one is started.
+
+        Raises:
+            InputError: there are to be no builders, or no time to build.
         """
         super().__init__()
+        if builders is not None and not (isinstance(builders, int) and builders > 0):
+            raise InputError(f"RayBuilder: builders={builders!r}: there must be one at least")
+        if not timeout_sec > 0:
+            raise InputError(f"RayBuilder: timeout_sec={timeout_sec!r}: give some seconds")
         # Else whoever imports the builders waits 20 s for intrinsics of other back ends.
         tvm_setup.prepare()
         self._devices = devices
@@ -91,7 +97,7 @@ class RayBuilder(PyBuilder):
     def _start(self, target_kind: str) -> None:
         hosts = cluster.hosts(self._stack, self._address, connected)
         self._stack.enter_context(connected(self._address))
-        devices = expand(self._devices, hosts, target=target_kind)
+        devices = real_devices(self._devices, hosts, target_kind)
         actor: Any = ray.remote(BuilderActor)
         for node in spread_builders(hosts, devices, self._count):
             made = actor.options(num_cpus=0, **on_node(node)).remote(

@@ -20,10 +20,9 @@ from tvm.s_tir.meta_schedule.runner import (
 from release_ray import cluster, tvm_setup
 from release_ray.core.errors import WorkFailed
 from release_ray.core.settings import MeasureSettings
-from release_ray.measure.devices import expand
 from release_ray.measure.jobs import Artifact, Job, Outcome, Workload
 from release_ray.measure.pool import MeasurePool
-from release_ray.metaschedule.connection import closed_with, connected
+from release_ray.metaschedule.connection import closed_with, connected, real_devices
 
 _POLL_S = 0.5
 _KERNEL = Workload(key="", name="metaschedule", module_json="", target_json="", flops=0.0)
@@ -80,7 +79,7 @@ class RayRunner(PyRunner):
     def _start(self, kind: str) -> _Measuring:
         hosts = cluster.hosts(self._stack, self._address, connected)
         self._stack.enter_context(connected(self._address))
-        devices = expand(self._devices, hosts, target=kind)
+        devices = real_devices(self._devices, hosts, kind)
         # What comes is built, so the pool needs no builders.
         pool = MeasurePool.start(devices, 0, self._settings, kind, hosts)
         self._stack.callback(pool.shutdown)

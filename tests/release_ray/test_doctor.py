@@ -124,6 +124,13 @@ def test_foreign_packages_are_named_though_nothing_else_works_with_them(tmp_path
         program, env=environment, cwd=tmp_path / "elsewhere", capture_output=True, text=True
     )
     assert (ended.returncode, ended.stderr) == (1, "")
+    other = [*program[:-1], "tune", "tiny"]
+    refused = subprocess.run(
+        other, env=environment, cwd=tmp_path / "elsewhere", capture_output=True, text=True
+    )
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("release-ray: the package envs that Python finds is another")
+    assert len(refused.stderr.splitlines()) == 1
     for name in ("envs", "policies", "samplers"):
         assert f"ERROR    {name}: is another package's ({tmp_path / name}" in ended.stdout
 

@@ -118,6 +118,16 @@ def test_no_work_dir(tmp_path: Path) -> None:
         WorkDir.existing(tmp_path)
 
 
+def test_emptied_records_are_not_taken_for_new_ones(tmp_path: Path) -> None:
+    with WorkDir.locked(tmp_path, RESNET) as workdir:
+        workdir.records.touch()
+    # As a run leaves it that was killed before it had measured anything.
+    with WorkDir.locked(tmp_path, RESNET):
+        workdir.result.write_text("{}")
+    with pytest.raises(InputError, match="records.db is empty"), WorkDir.locked(tmp_path, RESNET):
+        pass
+
+
 def test_simulated_runs_learn_apart(tmp_path: Path) -> None:
     with WorkDir.locked(tmp_path, RESNET) as workdir, workdir.new_checkpoints() as folder:
         (folder / "real").touch()

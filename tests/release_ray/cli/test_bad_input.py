@@ -1,5 +1,6 @@
 """Whatever is wrong with the input: exit status 2 and one line that names it; nothing starts."""
 
+import json
 import os
 import socket
 import subprocess
@@ -138,6 +139,8 @@ def one_operator(path, operator, shape):
         (["report", "--work-dir", "nowhere", "-o", "folder.onnx"], "folder.onnx is no file"),
         (["report", "--work-dir", "nowhere", "-o", "notes.txt/page.html"], "not a folder"),
         (["doctor", "--target", ""], "after --target is empty"),
+        (["tune", "tiny", "--print-config", "--config", "knot.yaml"], "it refers to itself"),
+        (["compile", "tiny", "--work-dir", "null"], "workdir.json is damaged"),
         # networks that cannot be tuned
         (["tasks", "dynamic.onnx"], "dynamic"),
         (["tasks", "unknown.onnx"], "Nonesuch"),
@@ -155,6 +158,10 @@ def test_one_line_that_names_it(capfd, tmp_path, arguments, named):
     (tmp_path / "sweep.yaml").write_text("networks: [tiny]\n")
     one_operator(tmp_path / "dynamic.onnx", "Relu", ["batch", 8])
     one_operator(tmp_path / "unknown.onnx", "Nonesuch", [1, 8])
+    (tmp_path / "knot.yaml").write_text("agent: &x {lr: *x}\n")
+    (tmp_path / "null").mkdir()
+    nobody = {"network": "tiny", "fingerprint": "f", "target": None}
+    (tmp_path / "null" / "workdir.json").write_text(json.dumps(nobody))
     (tmp_path / "typo.yaml").write_text("networks: [tiny]\nnum_sample: 3\n")
     assert named in complaint(capfd, *arguments)
 

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tvm
 from operators import convolution, dense, task
+from tvm import te
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
@@ -33,6 +35,14 @@ def commit(database, operator, *latencies_s):
         record = TuningRecord(schedule.trace, workload, [latency_s], TARGET, None)
         database.commit_tuning_record(record)
     return workload
+
+
+def copied(size):
+    """An operator that copies so many numbers."""
+    a = te.placeholder((size,), name="a")
+    function = te.create_prim_func([a, te.compute(a.shape, lambda i: a[i], name="copy")])
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    return SimpleNamespace(name="copy", module=module)
 
 
 def latencies(records):
@@ -125,6 +135,63 @@ def test_what_is_repaired_twice_is_kept_twice(tmp_path, conv):
     for turn, suffix in ((1, ".damaged"), (2, ".damaged.2")):
         kept = (tmp_path / f"{RECORDS}{suffix}").read_text()
         assert kept.endswith(f"torn {turn}") and len(kept.splitlines()) == turn + 1
+
+
+def test_what_is_recorded_after_a_repair_is_of_its_own_operator(tmp_path, conv, product):
+    operators = [copied(size) for size in (4, 5, 6)]
+    first = ReleaseDatabase(tmp_path)
+    for number, operator in enumerate(operators, 1):
+        commit(first, operator, number * 1e-3)
+    first.close()
+    lines = (tmp_path / WORKLOADS).read_text().splitlines(keepends=True)
+    lines[1] = lines[1][:40] + "\n"
+    (tmp_path / WORKLOADS).write_text("".join(lines))
+    again = ReleaseDatabase(tmp_path)
+    commit(again, operators[1], 1e-6)
+    commit(again, product, 1e-7)
+    again.close()
+    stock = JSONDatabase(str(tmp_path / WORKLOADS), str(tmp_path / RECORDS))
+    for database in (ReleaseDatabase(tmp_path), stock):
+        found = [
+            latencies(database.get_top_k(database.commit_workload(one.module), 9))
+            for one in (*operators, product)
+        ]
+        assert found == [[1e-3], [1e-6], [3e-3], [1e-7]]
+
+
+@pytest.mark.parametrize("blank", ["\n", "   \n"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("name", [RECORDS, WORKLOADS])
+def test_blank_lines_are_taken_out_and_count_for_nothing(
+    tmp_path, conv, product, name, place, blank
+):
+    first = ReleaseDatabase(tmp_path)
+    commit(first, conv, 1e-3)
+    commit(first, product, 2e-3)
+    first.close()
+    lines = (tmp_path / name).read_text().splitlines(keepends=True)
+    lines.insert(place, blank)
+    (tmp_path / name).write_text("".join(lines))
+    again = ReleaseDatabase(tmp_path)
+    commit(again, product, 3e-3)
+    again.close()
+    stock = JSONDatabase(str(tmp_path / WORKLOADS), str(tmp_path / RECORDS))
+    for operator, expected in ((conv, [1e-3]), (product, [2e-3, 3e-3])):
+        workload = stock.commit_workload(operator.module)
+        assert latencies(stock.get_top_k(workload, 9)) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("[0,", "[0.0,"), ("[0,", "[true,"), ("[0,", '["0",'), ("0.002", "NaN")]
+)
+def test_what_python_reads_and_tvm_does_not_is_a_bad_line(tmp_path, conv, old, new):
+    first = ReleaseDatabase(tmp_path)
+    commit(first, conv, 1e-3, 2e-3)
+    first.close()
+    good, bad = (tmp_path / RECORDS).read_text().splitlines(keepends=True)
+    assert old in bad
+    (tmp_path / RECORDS).write_text(good + bad.replace(old, new, 1))
+    assert latencies(ReleaseDatabase(tmp_path).get_all_tuning_records()) == [1e-3]
 
 
 def test_a_repair_for_which_there_is_no_room_changes_nothing(tmp_path, conv, monkeypatch):

@@ -84,6 +84,30 @@ def test_what_cannot_be_built_costs_only_itself(builder, operator):
     assert good.artifact_path and also_good.artifact_path
 
 
+@pytest.mark.parametrize(
+    "settings", [{"builders": 0}, {"builders": -1}, {"builders": "x"}, {"timeout_sec": 0}]
+)
+def test_a_builder_that_would_build_nothing_is_refused(settings):
+    with pytest.raises(InputError, match=f"RayBuilder: {next(iter(settings))}="):
+        RayBuilder(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"devices": "sim:2"}, "sim:2 are simulated"),
+        ({"address": "10.9.9.9:6379"}, "cannot be 10.9.9.9:6379 too"),
+    ],
+)
+def test_what_no_part_can_work_with(builder, operator, settings, says):
+    given = BuilderInput(operator.module, operator.target)
+    builder.build([given])
+    with pytest.raises(InputError, match=says):
+        RayBuilder(**settings)._start("x86")
+    with pytest.raises(InputError, match=says):
+        RayRunner(**settings)._start("x86")
+
+
 def test_a_lost_builder_costs_no_candidate(ray_local, operator):
     mine = RayBuilder(builders=2)
     given = [BuilderInput(operator.module, operator.target)]
