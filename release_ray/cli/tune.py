@@ -27,7 +27,8 @@ def tune(
     ] = None,
     trials_per_task: Annotated[int | None, typer.Option(help="Measurements a task.")] = None,
     time_budget: Annotated[
-        str | None, typer.Option(help="Active time in all: 90s, 10m, 2h.")
+        str | None,
+        typer.Option(help="Of tuning in all: 90s, 10m, 2h; checks and compiling come on top."),
     ] = None,
     policy: Annotated[
         str | None,
