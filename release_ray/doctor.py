@@ -14,13 +14,14 @@ from typing import Literal, NamedTuple
 
 from release_ray import tvm_setup
 from release_ray.core.errors import InputError
+from release_ray.measure.gpus import LIBRARY
 from release_ray.packages import ROOMS, foreign
 from release_ray.versions import versions
 
 _SHARED_MEMORY_BYTES = 512 * 2**20
 _CANARY = "release_ray.measure.handlers:canary"
 _KERNEL_S = 60.0
-_CUDA = ("libcuda.so.1", "libcudart.so.13")
+_CUDA = (LIBRARY, "libcudart.so.13")
 """What TVM's CUDA runtime is linked with: the driver, and the runtime of CUDA 13."""
 
 

@@ -71,7 +71,8 @@ class History:
         The finalists are in the order of the last finals, which compare them fairly, unless one
         of them was found since.
         """
-        standing, finals_s = self._standing(workload, target, max(count, FINALISTS))
+        held = self._last_finals(workload, target)
+        standing, finals_s = self._standing(workload, target, max(count, FINALISTS), held)
         if finals_s is not None:
             order = sorted(finals_s, key=lambda record: finals_s[record])
             standing = [*order, *(record for record in standing if record not in finals_s)]
@@ -79,18 +80,19 @@ class History:
 
     def finalists(self, workload: str, target: str) -> list[Record]:
         """Candidates of a task of which any may be the best: the fastest, and those close to it."""
-        return _near(self._standing(workload, target, FINALISTS)[0])
+        held = self._last_finals(workload, target)
+        return _near(self._standing(workload, target, FINALISTS, held)[0])
 
     def _standing(
-        self, workload: str, target: str, count: int
+        self, workload: str, target: str, count: int, held: tuple[Finals, list[Record]]
     ) -> tuple[list[Record], dict[Record, float] | None]:
         """Candidates that stand, by their latency in the search; and the finalists' in the finals.
 
         The second is None where the finals do not compare those of now: one was found since, or an
         interrupt came first. Who moved up because another dropped out was not invited, and is left
-        out of it.
+        out of it. `held` is as `_last_finals` gives it.
         """
-        finals, last = self._last_finals(workload, target)
+        finals, last = held
         out = {candidate for candidate, seconds in finals.items() if seconds is None}
         fastest = self._fastest(workload, target, count + len(out))
         standing = [record for record in fastest if record.candidate not in out]
@@ -154,10 +156,11 @@ class History:
 
         Only against all finalists of now: what was found since, or not measured to the end, counts.
         """
-        untuned_s = self.finals(workload, target).get(UNTUNED)
+        held = self._last_finals(workload, target)
+        untuned_s = held[0].get(UNTUNED)
         if untuned_s is None:
             return False
-        _, finals_s = self._standing(workload, target, FINALISTS)
+        _, finals_s = self._standing(workload, target, FINALISTS, held)
         return bool(finals_s and untuned_s <= min(finals_s.values()))
 
     def best_of_each_task(self, count: int = 1) -> list[Record]:
